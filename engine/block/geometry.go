@@ -1,0 +1,88 @@
+package block
+
+import (
+	"fmt"
+	"hash/crc32"
+	"math/bits"
+)
+
+// DefaultSize is file_cache_each_block_size's default, in bytes.
+const DefaultSize = 1 << 20
+
+// MaxRun is the largest number of blocks in one Run.
+const MaxRun = 16
+
+// Geometry is how objects are cut: the block size in bytes.
+type Geometry int64
+
+// Index returns the number of the block that holds byte off.
+func (g Geometry) Index(off int64) uint64 { return uint64(off / int64(g)) }
+
+// Offset returns the first byte of block index.
+func (g Geometry) Offset(index uint64) int64 { return int64(index) * int64(g) }
+
+// Len returns how many bytes block index of an object of the given size
+// holds: the block size, less for the last one, 0 past the end.
+func (g Geometry) Len(index uint64, size int64) int {
+	rest := size - g.Offset(index)
+	switch {
+	case rest <= 0:
+		return 0
+	case rest < int64(g):
+		return int(rest)
+	}
+	return int(g)
+}
+
+// Blocks returns how many blocks an object of the given size has.
+func (g Geometry) Blocks(size int64) uint64 { return uint64((size + int64(g) - 1) / int64(g)) }
+
+// Run is up to MaxRun blocks that are fetched together: the unit of a race.
+// Bit i of Want stands for block First+i.
+type Run struct {
+	First uint64
+	Want  uint16
+}
+
+// NewRun returns the run of count neighbours from first on; count is 1 to
+// MaxRun.
+func NewRun(first uint64, count int) Run {
+	return Run{First: first, Want: uint16(1<<count - 1)}
+}
+
+// Count returns the number of blocks wanted.
+func (r Run) Count() int { return bits.OnesCount16(r.Want) }
+
+// Has reports whether block index is wanted.
+func (r Run) Has(index uint64) bool {
+	return index >= r.First && index < r.First+MaxRun && r.Want&(1<<(index-r.First)) != 0
+}
+
+// Without returns r less block index.
+func (r Run) Without(index uint64) Run {
+	if r.Has(index) {
+		r.Want &^= 1 << (index - r.First)
+	}
+	return r
+}
+
+// Span returns the first contiguous group of wanted blocks and what is left
+// behind it: a GET asks for one span.
+func (r Run) Span() (span, rest Run) {
+	if r.Want == 0 {
+		return r, r
+	}
+	skip := bits.TrailingZeros16(r.Want)
+	count := bits.TrailingZeros16(^(r.Want >> skip))
+	span = NewRun(r.First+uint64(skip), count)
+	rest = r
+	rest.Want &^= uint16(1<<count-1) << skip
+	return span, rest
+}
+
+// String is for logs and errors.
+func (r Run) String() string { return fmt.Sprintf("blocks %d+%016b", r.First, r.Want) }
+
+// Checksum returns the CRC32C of b (RFC 3720, appendix B.4), the checksum
+// that a block carries from the store to its reader.
+func Checksum(b []byte) uint32 { return crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)) }
