@@ -1,0 +1,113 @@
+// Package object keeps what is known of objects: size, version and headers,
+// and when that was learned. It is bounded and lock-free to read, and learns
+// from the replies of others: it asks nobody itself.
+package object
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+	"github.com/puzpuzpuz/xsync/v3"
+
+	"headstart/engine/block"
+)
+
+// DefaultMaxObjects bounds the table when Options do not.
+const DefaultMaxObjects = 1 << 20
+
+// Key is what a Table is kept by. A file that is read as a part of a tablet is
+// immutable; the same object read from outside is whatever it is now.
+type Key struct {
+	Object    block.Object
+	Immutable bool
+}
+
+// KeyOf returns the key under which a read's object is kept.
+func KeyOf(o block.Object, v block.Version) Key {
+	return Key{Object: o, Immutable: v == block.Immutable}
+}
+
+// Known is what a node knows of an object. It never changes, but for its mark:
+// news is a new Known.
+type Known struct {
+	Meta block.Meta
+	// Base is the id of the version's block 0.
+	Base    block.ID
+	Learned time.Time
+	// used is set by readers and cleared by the sweep for room: an entry that is
+	// found cleared has not been read since the last sweep.
+	used atomic.Bool
+}
+
+// Table is what a node knows of objects.
+type Table struct {
+	entries *xsync.MapOf[Key, *Known]
+	max     int
+}
+
+// NewTable returns a table of at most maxObjects objects, DefaultMaxObjects
+// when that is not positive.
+func NewTable(maxObjects int) *Table {
+	if maxObjects <= 0 {
+		maxObjects = DefaultMaxObjects
+	}
+	hash := func(k Key, seed uint64) uint64 {
+		h := xxhash.Sum64String(k.Object.Key) ^ seed
+		h ^= xxhash.Sum64String(k.Object.Bucket)*31 ^ xxhash.Sum64String(k.Object.Store)*37
+		if k.Immutable {
+			h++
+		}
+		return h * 0x9e3779b97f4a7c15
+	}
+	return &Table{entries: xsync.NewMapOfWithHasher[Key, *Known](hash), max: maxObjects}
+}
+
+// Get returns what is known under k, nil when nothing is.
+func (t *Table) Get(k Key) *Known {
+	known, ok := t.entries.Load(k)
+	if !ok {
+		return nil
+	}
+	if !known.used.Load() {
+		known.used.Store(true)
+	}
+	return known
+}
+
+// Learn replaces what is known under k and returns it.
+func (t *Table) Learn(k Key, meta block.Meta, now time.Time) *Known {
+	known := &Known{Meta: meta, Base: block.BaseID(k.Object, meta.Version), Learned: now}
+	t.entries.Store(k, known)
+	if t.entries.Size() > t.max {
+		t.makeRoom(k)
+	}
+	return known
+}
+
+// Forget drops known, and no later news, from under k.
+func (t *Table) Forget(k Key, known *Known) {
+	t.entries.Compute(k, func(now *Known, loaded bool) (*Known, bool) {
+		return now, !loaded || now == known
+	})
+}
+
+// Len returns the number of objects known.
+func (t *Table) Len() int { return t.entries.Size() }
+
+// makeRoom drops a sixteenth of the objects, those not read lately first, and
+// never keep. Dropping many at once spreads the cost of the walk over as many
+// calls of Learn.
+func (t *Table) makeRoom(keep Key) {
+	drop := t.max/16 + 1
+	for round := 0; round < 2 && drop > 0; round++ {
+		t.entries.Range(func(k Key, known *Known) bool {
+			if k == keep || (known.used.Swap(false) && round == 0) {
+				return true
+			}
+			t.entries.Delete(k)
+			drop--
+			return drop > 0
+		})
+	}
+}

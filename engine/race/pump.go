@@ -1,0 +1,59 @@
+package race
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"headstart/engine/block"
+)
+
+// errStopped is the cause that a leg's context ends with when the race does not
+// need the leg any more.
+var errStopped = errors.New("the other leg of the race has won")
+
+// pump reads one leg's stream to its end and passes all of it on. It never
+// blocks: events has room for all that a leg can send.
+func pump(ctx context.Context, id legID, open Open, run block.Run, events chan<- event) {
+	err := relay(ctx, id, open, run, events)
+	if err != nil && context.Cause(ctx) == errStopped {
+		err = errStopped
+	}
+	events <- event{leg: id, err: err, ended: true}
+}
+
+// relay returns nil when the stream has ended by itself. A panic of a leg is
+// that leg's error: it must not take the other one with it.
+func relay(ctx context.Context, id legID, open Open, run block.Run, events chan<- event) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic in the %s leg: %v", id.source(), p)
+		}
+	}()
+	stream, err := open(ctx, run)
+	if err != nil {
+		return err
+	}
+	defer stream.Close()
+	for sent := run; ; {
+		piece, err := stream.Next()
+		if err == io.EOF {
+			if sent == run { // nothing came: the metadata may still tell why
+				events <- event{leg: id, meta: stream.Meta(), piece: block.Piece{Index: run.First, Status: block.StatusNotFound}}
+			}
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if !sent.Has(piece.Index) {
+			if piece.Buf != nil {
+				piece.Buf.Release()
+			}
+			return fmt.Errorf("%s leg: block %d was not asked for or came twice", id.source(), piece.Index)
+		}
+		sent = sent.Without(piece.Index)
+		events <- event{leg: id, piece: piece, meta: stream.Meta()}
+	}
+}
