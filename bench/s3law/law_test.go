@@ -51,12 +51,13 @@ func TestLawNeighboursAreIndependent(t *testing.T) {
 }
 
 func TestLawSeed(t *testing.T) {
+	one, again, other := Law{Seed: 1}, Law{Seed: 1}, Law{Seed: 2}
 	var same int
 	for i := range uint64(1000) {
-		if (Law{Seed: 1}).FirstByte(i) != (Law{Seed: 1}).FirstByte(i) {
+		if one.FirstByte(i) != again.FirstByte(i) {
 			t.Fatalf("draw %d of one seed differs", i)
 		}
-		if (Law{Seed: 1}).FirstByte(i) == (Law{Seed: 2}).FirstByte(i) {
+		if one.FirstByte(i) == other.FirstByte(i) {
 			same++
 		}
 	}

@@ -173,6 +173,20 @@ func TestReplayEndsWithItsContext(t *testing.T) {
 	}
 }
 
+func TestReplayOptionsValidate(t *testing.T) {
+	trace, contents := small()
+	for _, o := range []ReplayOptions{
+		{},
+		{Trace: trace, Contents: contents, Nodes: make([]string, 3)},
+		{Trace: trace, Contents: contents, Bucket: "b", Nodes: make([]string, 2)},
+		{Trace: trace, Bucket: "b", Nodes: make([]string, 3)},
+	} {
+		if _, err := NewReplay(o); err == nil {
+			t.Errorf("%+v is taken", o)
+		}
+	}
+}
+
 func TestQuantileIsNearestRank(t *testing.T) {
 	var s Stats
 	if s.Quantile(0.5) != 0 {
