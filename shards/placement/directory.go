@@ -76,7 +76,7 @@ type Directory struct {
 		// failing is set while the last save has failed.
 		failing bool
 	}
-	// mu guards the registry and is never held over I/O.
+	// mu guards the registry. It is never held while the store is written.
 	mu struct {
 		sync.Mutex
 		*registry
@@ -171,16 +171,16 @@ func (d *Directory) hearKnown(h *Heartbeat) (int64, error) {
 	defer d.mu.Unlock()
 	now := time.Now()
 	b, err := d.mu.find(h, now)
-	if b == nil || err != nil || !b.says(h) {
+	if b == nil || err != nil || b.unsaved || !b.Heartbeat.same(*h) {
 		return 0, err
 	}
-	d.aliveLocked(b, h.CacheUsedBytes, now)
+	d.aliveLocked(b, h, now)
 	return b.ID, nil
 }
 
 // aliveLocked notes a sign of life, and lets lookups know of it when it is news.
-func (d *Directory) aliveLocked(b *backend, cacheUsed int64, now time.Time) {
-	if d.mu.hear(b, cacheUsed, now, d.settings.limits()) {
+func (d *Directory) aliveLocked(b *backend, h *Heartbeat, now time.Time) {
+	if d.mu.hear(b, h, now, d.settings.limits()) {
 		d.judgeLocked(now)
 		d.options.Logger.Info("backend alive", "backend_id", b.ID, "addr", b.Heartbeat.Addr().String(),
 			"compute_group_id", b.Heartbeat.GroupID, "node", b.Heartbeat.NodeID)
@@ -200,17 +200,17 @@ func (d *Directory) judgeLocked(now time.Time) *table {
 }
 
 // register keeps what is new in a heartbeat. When the store fails, a backend
-// that has a number already is noted all the same, and the next heartbeat
+// that it knows in the same group is noted all the same, and the next heartbeat
 // tries to save again: a full disk of the FE must not make BEs seem dead.
 func (d *Directory) register(ctx context.Context, h Heartbeat) (int64, error) {
 	d.change.Lock()
 	defer d.change.Unlock()
-	c, known, err := d.planHeartbeat(&h)
+	c, mayWait, err := d.plan(&h)
 	if err != nil {
 		return 0, err
 	}
 	saveErr := d.saveLocked(ctx, c)
-	if saveErr != nil && !known {
+	if saveErr != nil && !mayWait {
 		return 0, saveErr
 	}
 	d.mu.Lock()
@@ -219,12 +219,14 @@ func (d *Directory) register(ctx context.Context, h Heartbeat) (int64, error) {
 	b := d.mu.byAddr[h.Addr()]
 	b.unsaved = saveErr != nil
 	now := time.Now()
-	d.aliveLocked(b, h.CacheUsedBytes, now)
+	d.aliveLocked(b, &h, now)
 	d.judgeLocked(now)
 	return b.ID, nil
 }
 
-func (d *Directory) planHeartbeat(h *Heartbeat) (c Change, known bool, err error) {
+// plan returns the change that a heartbeat makes, and whether it may be applied
+// before it is saved.
+func (d *Directory) plan(h *Heartbeat) (c Change, mayWait bool, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	b, err := d.mu.find(h, time.Now())
@@ -235,10 +237,8 @@ func (d *Directory) planHeartbeat(h *Heartbeat) (c Change, known bool, err error
 	if b == nil && len(d.mu.byID) >= limit || d.mu.groups[h.GroupID] == nil && len(d.mu.groups) >= limit {
 		return Change{}, false, fmt.Errorf("%w: %d backends or groups are known already; drop those that are gone", ErrFull, limit)
 	}
-	if b != nil {
-		b.says(h) // makes Leaving last
-	}
-	return d.mu.plan(b, *h), b != nil, nil
+	mayWait = b != nil && b.Heartbeat.GroupID == h.GroupID
+	return d.mu.plan(b, *h), mayWait, nil
 }
 
 // saveLocked is called with change held. It logs when the store begins to

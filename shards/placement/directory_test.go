@@ -358,14 +358,14 @@ func TestHeartbeatsThatSayNothingNewAreNotSaved(t *testing.T) {
 		h := beat("a", "cg1")
 		f.hear(h)
 		for i := range 100 {
-			h.CacheUsedBytes = int64(i)
+			h.CacheUsedBytes, h.MemoryBytes, h.CPUCores = int64(i), int64(i), i
 			f.hear(h)
 		}
 		if got := f.Metrics().Saves; got != 1 {
 			t.Errorf("%d saves, want 1", got)
 		}
-		if got := f.Backends()[0].DataUsedCapacity; got != 99 {
-			t.Errorf("cache used %d, want 99", got)
+		if v := f.Backends()[0]; v.DataUsedCapacity != 99 || v.Memory != 99 || v.CPUCores != 99 {
+			t.Errorf("the last heartbeat's figures don't show: %+v", v)
 		}
 		h.CacheCapacityBytes *= 2
 		f.hear(h)

@@ -231,6 +231,7 @@ func TestS86_FailingStoreNeverMakesKnownBackendsSeemDead(t *testing.T) {
 
 		s.broken = errors.New("disk full")
 		restarted := beat("a", "cg1")
+		restarted.GroupName = "renamed"
 		f.hear(restarted)
 		time.Sleep(4 * time.Second)
 		f.hear(restarted)
@@ -238,17 +239,24 @@ func TestS86_FailingStoreNeverMakesKnownBackendsSeemDead(t *testing.T) {
 		if _, err := f.Heartbeat(t.Context(), beat("b", "cg1")); !errors.Is(err, s.broken) {
 			t.Errorf("a new backend whose number can't be kept: %v", err)
 		}
+		moved := beat("a", "cg2")
+		if _, err := f.Heartbeat(t.Context(), moved); !errors.Is(err, s.broken) {
+			t.Errorf("a known backend in a group that can't be kept: %v", err)
+		}
 		if err := f.SetDecommissioned(t.Context(), 10001, true); !errors.Is(err, s.broken) {
 			t.Errorf("an order that can't be kept: %v", err)
 		}
 		f.wantHolders(tablet, "a")
-		if m := f.Metrics(); m.SaveFailures != 4 {
-			t.Errorf("%d failed saves, want 4", m.SaveFailures)
+		if m := f.Metrics(); m.SaveFailures != 5 {
+			t.Errorf("%d failed saves, want 5", m.SaveFailures)
 		}
 
 		s.broken = nil
 		f.hear(restarted)
 		f.restart()
+		if g := f.Groups(); len(g) != 1 || g[0].Name != "renamed" {
+			t.Errorf("groups %+v", g)
+		}
 		if v := f.Backends(); len(v) != 1 || v[0].NodeID != restarted.NodeID {
 			t.Errorf("the store was not brought up to date: %+v", v)
 		}

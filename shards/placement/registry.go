@@ -37,7 +37,6 @@ type backend struct {
 	// liveSince is the first heartbeat since the backend was last not alive, zero
 	// once it has been found silent.
 	liveSince time.Time
-	cacheUsed int64
 	// assigned counts the routes assigned to the backend.
 	assigned int
 }
@@ -78,7 +77,8 @@ func newRegistry(s State, now time.Time) (*registry, error) {
 }
 
 // find returns the backend that a heartbeat is about, nil when it is new. An
-// error refuses the heartbeat.
+// error refuses the heartbeat. Leaving is for good: find sets it in a late
+// heartbeat of a process that has said it before.
 func (r *registry) find(h *Heartbeat, now time.Time) (*backend, error) {
 	b := r.byAddr[h.Addr()]
 	if b == nil {
@@ -90,6 +90,7 @@ func (r *registry) find(h *Heartbeat, now time.Time) (*backend, error) {
 			return nil, fmt.Errorf("%w heartbeat of %s: the process was of compute group %q and now says %q; restart it to move it",
 				ErrInvalid, h.Addr(), known.GroupID, h.GroupID)
 		}
+		h.Leaving = h.Leaving || known.Leaving
 		return b, nil
 	}
 	word := b.heard
@@ -104,15 +105,6 @@ func (r *registry) find(h *Heartbeat, now time.Time) (*backend, error) {
 	return b, nil
 }
 
-// says reports whether h tells nothing that would have to be kept. Leaving is
-// for good: a late heartbeat of the same process does not take it back.
-func (b *backend) says(h *Heartbeat) bool {
-	if b.Heartbeat.NodeID == h.NodeID && b.Heartbeat.Leaving {
-		h.Leaving = true
-	}
-	return !b.unsaved && b.Heartbeat.same(*h)
-}
-
 // plan returns the change that a heartbeat makes, which has one backend: b
 // with its new record, or a new one when b is nil.
 func (r *registry) plan(b *backend, h Heartbeat) Change {
@@ -124,14 +116,13 @@ func (r *registry) plan(b *backend, h Heartbeat) Change {
 	if b != nil && rec.Heartbeat.GroupID != h.GroupID {
 		c.Assignments = r.assignmentsOf(b, 0)
 	}
-	h.CacheUsedBytes = 0
 	rec.Heartbeat = h
 	c.Backends = []Record{rec}
 	g := Group{ID: h.GroupID}
 	if known := r.groups[h.GroupID]; known != nil {
 		g = known.Group
 	}
-	if g.Name != h.GroupName {
+	if g.Name != h.GroupName || b != nil && b.unsaved {
 		g.Name = h.GroupName
 		c.Groups = []Group{g}
 	}
@@ -140,12 +131,12 @@ func (r *registry) plan(b *backend, h Heartbeat) Change {
 
 // hear notes that a backend has just given a sign of life. It reports whether
 // that made it alive.
-func (r *registry) hear(b *backend, cacheUsed int64, now time.Time, l limits) bool {
+func (r *registry) hear(b *backend, h *Heartbeat, now time.Time, l limits) bool {
 	revived := !b.alive(now, l)
 	if revived {
 		b.liveSince = now
 	}
-	b.heard, b.cacheUsed = now, cacheUsed
+	b.heard, b.Heartbeat = now, *h
 	return revived
 }
 

@@ -23,7 +23,8 @@ var (
 // from what was written last, not with each heartbeat.
 type Record struct {
 	ID int64
-	// Heartbeat is the last one; CacheUsedBytes, which always moves, is 0.
+	// Heartbeat is the last one that told something new; what is for show only
+	// may have moved since.
 	Heartbeat Heartbeat
 	// Decommissioned is set by an operator and outlives the process.
 	Decommissioned bool

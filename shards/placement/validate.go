@@ -87,13 +87,14 @@ func (h Heartbeat) normal() Heartbeat {
 	return h
 }
 
-// same reports whether two heartbeats say the same of everything but the
-// cache's fill.
+// same reports whether two heartbeats say the same of everything that is worth
+// a write to the store: not so what is for show only.
 func (h Heartbeat) same(other Heartbeat) bool {
 	if !h.Started.Equal(other.Started) {
 		return false
 	}
 	h.Started, h.CacheUsedBytes = other.Started, other.CacheUsedBytes
+	h.CPUCores, h.MemoryBytes = other.CPUCores, other.MemoryBytes
 	return h == other
 }
 

@@ -81,7 +81,7 @@ func (b *backend) view(groupStatus string, now time.Time, l limits) BackendView 
 		LastStartTime: h.Started, LastHeartbeat: b.heard,
 		Alive: b.alive(now, l), SystemDecommissioned: b.Decommissioned,
 		TabletNum:        b.assigned,
-		DataUsedCapacity: b.cacheUsed, AvailCapacity: max(0, h.CacheCapacityBytes-b.cacheUsed),
+		DataUsedCapacity: h.CacheUsedBytes, AvailCapacity: max(0, h.CacheCapacityBytes-h.CacheUsedBytes),
 		TotalCapacity: h.CacheCapacityBytes,
 		Tag:           h.tag(groupStatus), Version: h.Version,
 		Status:   fmt.Sprintf(`{"isLeaving" : %t, "isDecommissioned" : %t}`, h.Leaving, b.Decommissioned),
