@@ -1,6 +1,9 @@
 // Package placement is what the FE knows: which BEs there are, which of them
-// are alive, and which BE of each compute group serves a tablet. Its functions
-// are pure: they take the time as an argument and do no I/O.
+// are alive, and which BE of each compute group serves a tablet.
+//
+// Directory is the FE's service: it alone reads the clock, locks, and has a
+// Store. Everything below it is pure: it takes the time as an argument and
+// does no I/O. Nothing here connects to a BE or starts a goroutine.
 package placement
 
 import (
@@ -17,7 +20,7 @@ type Heartbeat struct {
 	Host string
 	// The ports, by the names of SHOW BACKENDS; 0 means that it has none.
 	HeartbeatPort, BePort, HTTPPort, BrpcPort, ArrowFlightSQLPort int
-	GroupID, GroupName, CloudUniqueID, Location                    string
+	GroupID, GroupName, CloudUniqueID, Location                   string
 	// Version is the program's, Started the process's start.
 	Version string
 	Started time.Time
