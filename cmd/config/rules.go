@@ -12,9 +12,8 @@ type rule struct {
 	why    string
 }
 
-func less(a, b Value) bool    { return a.num < b.num }
-func atMost(a, b Value) bool  { return a.num <= b.num }
-func shorter(a, b Value) bool { return a.Duration() < b.Duration() }
+func less(a, b Value) bool   { return a.num < b.num }
+func atMost(a, b Value) bool { return a.num <= b.num }
 
 // together: neither or both are given.
 func together(a, b Value) bool { return (a.text == "") == (b.text == "") }
