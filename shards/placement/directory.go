@@ -174,17 +174,21 @@ func (d *Directory) hearKnown(h *Heartbeat) (int64, error) {
 	if b == nil || err != nil || b.unsaved || !b.Heartbeat.same(*h) {
 		return 0, err
 	}
-	d.aliveLocked(b, h, now)
+	if d.aliveLocked(b, h, now) {
+		d.judgeLocked(now)
+	}
 	return b.ID, nil
 }
 
-// aliveLocked notes a sign of life, and lets lookups know of it when it is news.
-func (d *Directory) aliveLocked(b *backend, h *Heartbeat, now time.Time) {
-	if d.mu.hear(b, h, now, d.settings.limits()) {
-		d.judgeLocked(now)
+// aliveLocked notes a sign of life. It reports whether that made the backend
+// alive.
+func (d *Directory) aliveLocked(b *backend, h *Heartbeat, now time.Time) bool {
+	revived := d.mu.hear(b, h, now, d.settings.limits())
+	if revived {
 		d.options.Logger.Info("backend alive", "backend_id", b.ID, "addr", b.Heartbeat.Addr().String(),
 			"compute_group_id", b.Heartbeat.GroupID, "node", b.Heartbeat.NodeID)
 	}
+	return revived
 }
 
 // judgeLocked finds out who may be handed out now and gives lookups the table.
