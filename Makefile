@@ -1,0 +1,62 @@
+# make lists the targets. Only race needs a C compiler.
+
+GO       ?= go
+# ARGS goes to headstart demo: make demo ARGS=-json
+ARGS     ?=
+# FUZZTIME is how long each fuzz target runs.
+FUZZTIME ?= 10s
+# BENCH picks benchmarks, PKG packages: make bench PKG=./blockcache BENCH=Get
+BENCH    ?= .
+PKG      ?= ./...
+
+export CGO_ENABLED ?= 0
+
+# The packages that people wrote.
+OURS      = $$($(GO) list ./... | grep -v /kitex_gen)
+OUR_FILES = $$(find . -name '*.go' -not -path './rpc/kitex_gen/*')
+
+.DEFAULT_GOAL := help
+.PHONY: help build demo test check race bench fuzz gen clean
+
+help: ## list the targets
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## /  make \1\t/' | expand -t 16
+
+build: ## build bin/headstart
+	$(GO) build -trimpath -o bin/headstart ./cmd/headstart
+
+demo: build ## run a cluster on this machine and compare it with object storage only
+	bin/headstart demo $(ARGS)
+
+test: ## run the tests
+	$(GO) test -timeout 10m ./...
+
+check: ## gofmt, vet, staticcheck, go fix, house rules, conformance
+	@bad=$$(gofmt -l $(OUR_FILES)); test -z "$$bad" || { echo "gofmt -w these:"; echo "$$bad"; exit 1; }
+	$(GO) vet $(OURS)
+	$(GO) tool staticcheck $(OURS)
+	$(GO) fix -diff $(OURS)
+	$(GO) run ./cmd/tidy
+	$(GO) run ./cmd/tidy -conformance
+
+race: ## run the tests under the race detector (needs a C compiler)
+	CGO_ENABLED=1 $(GO) test -race -timeout 15m ./...
+
+bench: ## run the Go benchmarks
+	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem $(PKG)
+
+fuzz: ## run each fuzz target for FUZZTIME
+	@set -e; \
+	for file in $$(grep -rlE '^func Fuzz' --include='*_test.go' . | sort); do \
+		for target in $$(sed -nE 's/^func (Fuzz[A-Za-z0-9_]*)\(.*/\1/p' $$file); do \
+			echo "$$target in $$(dirname $$file)"; \
+			$(GO) test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) $$(dirname $$file); \
+		done; \
+	done
+
+gen: ## renew generated code and documents
+	$(GO) run -mod=mod github.com/cloudwego/kitex/tool/cmd/kitex -module headstart -gen-path rpc/kitex_gen rpc/idl/headstart.thrift
+	$(GO) run ./cmd/config/gen >docs/CONFIG.md
+	$(GO) run ./cmd/tidy -write
+
+clean: ## remove what was built
+	rm -rf bin
