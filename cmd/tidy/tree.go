@@ -61,7 +61,7 @@ func (f finding) String() string { return fmt.Sprintf("%s:%d: %s: %s", f.path, f
 // skipped tells which folders hold nothing that the rules are about.
 func skipped(name string) bool {
 	switch name {
-	case ".git", ".cache", "bin", "vendor", "node_modules":
+	case ".git", ".cache", "bin", "vendor", "node_modules", "kitex_gen":
 		return true
 	}
 	return false
