@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"go/ast"
 	"io/fs"
-	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -157,7 +155,7 @@ func (b *book) check() []finding {
 		case !listed && len(s.tests) == 0:
 			found = append(found, finding{codesFile, s.line, "conformance", s.code + " has no test, and " + openFile + " does not say why"})
 		case listed && o.state == "open" && len(s.tests) > 0:
-			found = append(found, finding{openFile, o.line, "conformance", s.code + " has a test by now: take it off (make gen), or say part and what is missing"})
+			found = append(found, finding{openFile, o.line, "conformance", s.code + " has a test by now: take it off, or say part and what is missing"})
 		case listed && o.state == "part" && len(s.tests) == 0:
 			found = append(found, finding{openFile, o.line, "conformance", s.code + " is said to be tested in part, but has no test"})
 		}
@@ -168,15 +166,7 @@ func (b *book) check() []finding {
 	return found
 }
 
-// write renews the page and takes tested statements off the open list.
-func (b *book) write(root string) error {
-	pruned := b.prune()
-	if err := os.WriteFile(filepath.Join(root, openFile), pruned, 0o644); err != nil {
-		return err
-	}
-	return os.WriteFile(filepath.Join(root, bookFile), b.render(), 0o644)
-}
-
+// prune returns the open list without what has a test by now.
 func (b *book) prune() []byte {
 	var kept bytes.Buffer
 	no := 0
