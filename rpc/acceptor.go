@@ -1,0 +1,307 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cloudwego/kitex/pkg/remote"
+	"github.com/cloudwego/kitex/pkg/remote/trans/gonet"
+	"github.com/cloudwego/kitex/pkg/serviceinfo"
+	"github.com/cloudwego/kitex/pkg/stats"
+	"github.com/cloudwego/kitex/pkg/utils"
+	"github.com/cloudwego/kitex/server"
+
+	"headstart/engine/block"
+	"headstart/rpc/kitex_gen/headstart"
+)
+
+// ServerOptions configure a Server or a DirectoryServer. Only Listener and
+// Identity must be set.
+type ServerOptions struct {
+	Listener net.Listener
+	Identity *Identity
+	// HTTP serves a connection that speaks HTTP, until it returns; nil closes
+	// such connections.
+	HTTP func(net.Conn)
+	// IdleTimeout is how long a connection without a call is kept, 2 minutes by
+	// default: longer than clients keep theirs.
+	IdleTimeout time.Duration
+	// ReceiveTimeout is how long a request may take to arrive from its first
+	// byte on, 10 s by default.
+	ReceiveTimeout time.Duration
+	// SendTimeout is how long a reply may take to be sent, 10 s by default, and
+	// a second more for each MiB of it.
+	SendTimeout time.Duration
+	// MaxConns bounds the connections, 10000 by default; those beyond are
+	// closed.
+	MaxConns int
+	// ReadToken is what callers of Read must present; "" asks for none.
+	ReadToken string
+	Logger    *slog.Logger
+}
+
+// Validate reports what is missing or out of range.
+func (o *ServerOptions) Validate() error {
+	switch {
+	case o.Listener == nil:
+		return errors.New("rpc server: Listener is not set")
+	case o.Identity == nil:
+		return errors.New("rpc server: Identity is not set")
+	case o.IdleTimeout < 0 || o.ReceiveTimeout < 0 || o.SendTimeout < 0 || o.MaxConns < 0:
+		return errors.New("rpc server: a time-out or a bound is negative")
+	}
+	return nil
+}
+
+// acceptor accepts the connections of one Kitex server, checks what they
+// announce, and knows which calls run, so that it can stop without cutting
+// them. It implements Kitex's TransServer and its factory.
+type acceptor struct {
+	opts    ServerOptions
+	kitex   server.Server
+	handler remote.ServerTransHandler
+	// ctx ends when the acceptor is closed.
+	ctx   context.Context
+	close context.CancelFunc
+	// leaving is set once and for all by shutdown; calls that see it answer
+	// "going away".
+	leaving atomic.Bool
+
+	mu struct {
+		sync.Mutex
+		conns   map[*serverConn]struct{}
+		running int
+		closed  bool
+		// quiet is closed when no call runs and leaving is set.
+		quiet chan struct{}
+	}
+	accepts, badFrames, calls, refused atomic.Int64
+}
+
+func newAcceptor(o ServerOptions, service *serviceinfo.ServiceInfo, handler any) (*acceptor, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	o.IdleTimeout = orDefault(o.IdleTimeout, serverIdle)
+	o.ReceiveTimeout = orDefault(o.ReceiveTimeout, 10*time.Second)
+	o.SendTimeout = orDefault(o.SendTimeout, 10*time.Second)
+	o.MaxConns = orDefault(o.MaxConns, 10000)
+	o.Logger = orDefault(o.Logger, slog.Default())
+	a := &acceptor{opts: o}
+	a.ctx, a.close = context.WithCancel(context.Background())
+	a.mu.conns = make(map[*serverConn]struct{})
+	a.kitex = server.NewServer(
+		server.WithListener(o.Listener),
+		server.WithTransServerFactory(a),
+		server.WithTransHandlerFactory(gonet.NewSvrTransHandlerFactory()),
+		// Signals are the business of cmd: Kitex waits for the listener alone.
+		server.WithExitSignal(func() <-chan error { return nil }),
+		server.WithStatsLevel(stats.LevelDisabled),
+	)
+	if err := a.kitex.RegisterService(service, handler); err != nil {
+		return nil, fmt.Errorf("kitex server of %s: %w", service.ServiceName, err)
+	}
+	return a, nil
+}
+
+// NewTransServer implements remote.TransServerFactory.
+func (a *acceptor) NewTransServer(_ *remote.ServerOption, h remote.ServerTransHandler) remote.TransServer {
+	a.handler = h
+	return a
+}
+
+// CreateListener implements remote.TransServer; there is one already.
+func (a *acceptor) CreateListener(net.Addr) (net.Listener, error) { return a.opts.Listener, nil }
+
+// BootstrapServer implements remote.TransServer: it accepts until the listener
+// is closed.
+func (a *acceptor) BootstrapServer(ln net.Listener) error {
+	for pause := time.Millisecond; ; {
+		conn, err := ln.Accept()
+		switch {
+		case errors.Is(err, net.ErrClosed):
+			return nil
+		case err != nil:
+			// Out of descriptors, most likely: those that are open go on.
+			a.opts.Logger.Warn("accept failed", "addr", ln.Addr(), "err", err, "pause", pause)
+			select {
+			case <-time.After(pause):
+			case <-a.ctx.Done():
+				return nil
+			}
+			pause = min(2*pause, time.Second)
+			continue
+		}
+		pause = time.Millisecond
+		a.accepts.Add(1)
+		if c := a.admit(conn); c != nil {
+			go a.serve(c) // ends with its connection, which Shutdown closes
+		}
+	}
+}
+
+// ConnCount implements remote.TransServer.
+func (a *acceptor) ConnCount() utils.AtomicInt {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return utils.AtomicInt(len(a.mu.conns))
+}
+
+// Shutdown implements remote.TransServer for Kitex, which calls it when the
+// listener is closed. What is to be done then is done by shutdown.
+func (a *acceptor) Shutdown() error { return nil }
+
+func (a *acceptor) admit(conn net.Conn) *serverConn {
+	c := newServerConn(a.ctx, conn)
+	a.mu.Lock()
+	refused := a.mu.closed || len(a.mu.conns) >= a.opts.MaxConns
+	if !refused {
+		a.mu.conns[c] = struct{}{}
+	}
+	a.mu.Unlock()
+	if refused {
+		c.Close()
+		return nil
+	}
+	return c
+}
+
+// serve serves one connection until it ends.
+func (a *acceptor) serve(c *serverConn) {
+	defer func() {
+		if p := recover(); p != nil { // one connection's death is enough
+			a.opts.Logger.Error("panic while serving a connection", "panic", p, "stack", string(debug.Stack()))
+		}
+		c.finish()
+		c.Close()
+		c.r.Release(nil)
+		a.mu.Lock()
+		delete(a.mu.conns, c)
+		a.mu.Unlock()
+	}()
+	ctx, err := a.handler.OnActive(c.ctx, c)
+	if err != nil {
+		return
+	}
+	for a.serveOne(ctx, c) == nil {
+	}
+}
+
+// serveOne waits for the next request and answers it.
+func (a *acceptor) serveOne(ctx context.Context, c *serverConn) error {
+	c.SetReadDeadline(time.Now().Add(a.opts.IdleTimeout))
+	first, err := c.r.Peek(1)
+	if err != nil {
+		return err
+	}
+	if first[0] >= 'A' { // no frame is that long, all methods of HTTP are words
+		return a.serveHTTP(c)
+	}
+	now := time.Now()
+	c.SetReadDeadline(now.Add(a.opts.ReceiveTimeout))
+	f, err := peekFrame(c.r, maxRequest)
+	if err == nil && f.kind != thriftCall {
+		err = errWire
+	}
+	if err == nil {
+		err = f.peekWhole(c.r)
+	}
+	if err != nil {
+		a.badFrames.Add(1)
+		return err
+	}
+	c.SetWriteDeadline(now.Add(a.opts.ReceiveTimeout + a.opts.SendTimeout))
+	a.enter()
+	defer a.leave()
+	defer c.finish()
+	return a.handler.OnRead(ctx, c)
+}
+
+func (a *acceptor) serveHTTP(c *serverConn) error {
+	if a.opts.HTTP != nil {
+		c.SetDeadline(time.Time{})
+		a.opts.HTTP(c)
+	}
+	return net.ErrClosed
+}
+
+// greet checks who calls a method of generated code.
+func (a *acceptor) greet(ctx context.Context, b *headstart.Base, p policy) (block.Node, error) {
+	c, ok := ctx.Value(connKey{}).(*serverConn)
+	if !ok {
+		return block.Node{}, errNoConnection
+	}
+	node, err := c.peer.meetBase(a.opts.Identity, b, request, p)
+	if err != nil {
+		a.refused.Add(1)
+	}
+	return node, err
+}
+
+// base is the Base of a reply of generated code.
+func (a *acceptor) base() *headstart.Base { return a.opts.Identity.now.Load().base(reply) }
+
+// extend gives the reply of n bytes its time, from now on.
+func (a *acceptor) extend(c *serverConn, n int) {
+	c.SetWriteDeadline(time.Now().Add(a.opts.SendTimeout + time.Duration(n>>20)*time.Second))
+}
+
+func (a *acceptor) enter() {
+	a.calls.Add(1)
+	a.mu.Lock()
+	a.mu.running++
+	a.mu.Unlock()
+}
+
+func (a *acceptor) leave() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.mu.running--; a.mu.running == 0 && a.mu.quiet != nil {
+		close(a.mu.quiet)
+		a.mu.quiet = nil
+	}
+}
+
+// serveAll serves until shutdown.
+func (a *acceptor) serveAll() error {
+	if err := a.kitex.Run(); err != nil {
+		return fmt.Errorf("kitex server on %v: %w", a.opts.Listener.Addr(), err)
+	}
+	return nil
+}
+
+// shutdown lets new calls be told that the node is going away, waits for those
+// that run until ctx ends, and closes everything.
+func (a *acceptor) shutdown(ctx context.Context) error {
+	a.leaving.Store(true)
+	quiet := make(chan struct{})
+	a.mu.Lock()
+	if a.mu.running == 0 || a.mu.quiet != nil {
+		close(quiet)
+	} else {
+		a.mu.quiet = quiet
+	}
+	a.mu.Unlock()
+	var err error
+	select {
+	case <-quiet:
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	a.close()
+	a.opts.Listener.Close()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.mu.closed = true
+	for c := range a.mu.conns {
+		c.Close()
+	}
+	return err
+}

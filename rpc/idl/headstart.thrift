@@ -1,0 +1,204 @@
+// The words that nodes of Headstart speak with each other.
+//
+// Numbers and names of fields never change their meaning. A node works with
+// nodes one protocol version older or newer, so a field that is added has to be
+// optional for one version: a reader takes what is missing for zero.
+namespace go headstart
+
+// Base opens every message, requests and replies. proof is the HMAC-SHA256 of
+// the cluster token over direction, cluster_id and node_id ("" without token).
+struct Base {
+    1: i32 version
+    2: string cluster_id
+    3: string node_id
+    4: string compute_group_id
+    5: string location
+    6: binary proof
+}
+
+// Failure says why a call as a whole gave nothing; codes are in rpc/failure.go.
+struct Failure {
+    1: i32 code
+    2: string message
+}
+
+struct Object {
+    1: string store
+    2: string bucket
+    3: string key
+}
+
+// Meta is what is known of one version of an object: size -1 and modified 0
+// mean not known. modified is in nanoseconds since 1970.
+struct Meta {
+    1: i64 size
+    2: string version
+    3: string etag
+    4: i64 modified
+    5: string content_type
+}
+
+// Range is count blocks from first on.
+struct Range {
+    1: i64 first
+    2: i32 count
+}
+
+// A tablet (kind 1) or an object outside tablets (kind 2).
+struct Route {
+    1: i32 kind
+    2: i64 id
+}
+
+struct FetchRequest {
+    1: Base base
+    2: Object object
+    3: string version
+    4: i64 size
+    5: string etag
+    6: i64 block_size
+    // All ranges lie within 16 blocks.
+    7: list<Range> ranges
+    8: Route route
+    9: i32 kind
+    10: i32 queue
+    11: string query_id
+    12: bool fill
+    13: bool wait
+    // What Cancel names the call by; 0 cannot be cancelled.
+    14: i64 call_id
+    // How long the caller waits from now on; 0 says nothing.
+    15: i64 deadline_ms
+}
+
+// Block is the answer for one block. crc32c is a uint32 in an i32's clothes.
+struct Block {
+    1: i64 index
+    2: i32 status
+    3: i32 length
+    4: i32 crc32c
+}
+
+// The payload holds the bytes of all blocks whose status is 1 (data), in the
+// order of blocks and without gaps. It stays the last field of the message.
+struct FetchReply {
+    1: Base base
+    2: optional Failure failure
+    3: optional Meta meta
+    4: list<Block> blocks
+    100: binary payload
+}
+
+struct CancelRequest {
+    1: Base base
+    2: i64 call_id
+}
+
+struct CancelReply {
+    1: Base base
+    2: optional Failure failure
+    // Whether the call was running.
+    3: bool found
+}
+
+struct StatRequest {
+    1: Base base
+    2: Object object
+    3: string version
+}
+
+struct StatReply {
+    1: Base base
+    2: optional Failure failure
+    3: optional Meta meta
+}
+
+// A read by a caller that is not a node: it has a read_token instead of a proof.
+struct ReadRequest {
+    1: Base base
+    2: string read_token
+    3: Object object
+    4: string version
+    5: Route route
+    6: i64 offset
+    // Negative: to the end. A reply may be shorter than what was asked for.
+    7: i64 size
+    8: i32 kind
+    9: i32 queue
+    10: string query_id
+    11: i64 deadline_ms
+}
+
+struct ReadReply {
+    1: Base base
+    2: optional Failure failure
+    3: optional Meta meta
+    // Where the first byte came from: 1 local, 2 peer, 3 object storage.
+    4: i32 source
+    100: binary payload
+}
+
+// Peer is what a BE serves on its brpc_port.
+service Peer {
+    FetchReply FetchBlocks(1: FetchRequest req)
+    CancelReply Cancel(1: CancelRequest req)
+    StatReply Stat(1: StatRequest req)
+    ReadReply Read(1: ReadRequest req)
+}
+
+// Times are in nanoseconds since 1970, durations in milliseconds.
+struct HeartbeatRequest {
+    1: Base base
+    2: string host
+    3: i32 heartbeat_port
+    4: i32 be_port
+    5: i32 http_port
+    6: i32 brpc_port
+    7: i32 arrow_flight_sql_port
+    8: string compute_group_name
+    9: string cloud_unique_id
+    10: string version
+    11: i64 started
+    12: i32 cpu_cores
+    13: i64 memory_bytes
+    14: i64 cache_capacity_bytes
+    15: i64 cache_used_bytes
+    16: bool leaving
+}
+
+struct HeartbeatReply {
+    1: Base base
+    2: optional Failure failure
+    3: i64 backend_id
+    4: string cluster_id
+    5: i64 interval_ms
+}
+
+struct LookupRequest {
+    1: Base base
+    2: list<Route> routes
+}
+
+struct Holder {
+    1: string host
+    2: i32 brpc_port
+    3: string compute_group_id
+    4: string location
+}
+
+struct Holders {
+    1: list<Holder> holders
+}
+
+// One entry for each route asked for, in their order.
+struct LookupReply {
+    1: Base base
+    2: optional Failure failure
+    3: list<Holders> routes
+}
+
+// Directory is what an FE serves on its rpc_port.
+service Directory {
+    HeartbeatReply Heartbeat(1: HeartbeatRequest req)
+    LookupReply Lookup(1: LookupRequest req)
+}

@@ -1,0 +1,290 @@
+package rpc
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+
+	"github.com/cloudwego/gopkg/bufiox"
+	"github.com/cloudwego/gopkg/protocol/thrift"
+
+	"headstart/engine/block"
+	"headstart/rpc/kitex_gen/headstart"
+)
+
+// Reader is what a Server serves.
+type Reader interface {
+	// ServeBlocks answers for each block that f wants. It fills reply and keeps
+	// neither reply nor f; the server releases the leases in reply when their
+	// bytes are out. ctx has the caller's deadline and ends when the caller
+	// cancels the call or goes away.
+	ServeBlocks(ctx context.Context, from block.Node, f *block.Fetch, reply *block.Reply)
+	// Stat returns what is known, or can be learned, of an object.
+	Stat(ctx context.Context, o block.Object, v block.Version) (block.Meta, error)
+	// Read reads at most limit bytes of what r asks for. The receiver releases
+	// the leases of the views.
+	Read(ctx context.Context, r *block.Read, limit int64) ([]block.View, block.Meta, error)
+}
+
+// Server serves other BEs, and HTTP on the same port.
+type Server struct {
+	*acceptor
+	reader Reader
+	calls  calls
+
+	cancels, bytes atomic.Int64
+}
+
+// ServerMetrics is what a Server has counted so far.
+type ServerMetrics struct {
+	// Accepts are connections accepted, Conns those that are open.
+	Accepts int64
+	Conns   int
+	// Calls are calls of all methods, Refused those of strangers, Cancels those
+	// that a Cancel message has ended. BadFrames are connections closed because
+	// what came was no call.
+	Calls, Refused, Cancels, BadFrames int64
+	// Bytes are payload bytes handed to the network.
+	Bytes int64
+}
+
+// NewServer returns a server; Serve runs it and Shutdown stops it.
+func NewServer(o ServerOptions, r Reader) (*Server, error) {
+	s := &Server{reader: r}
+	s.calls.mu.running = make(map[uint64]*call)
+	a, err := newAcceptor(o, peerService(), s)
+	if err != nil {
+		return nil, err
+	}
+	s.acceptor = a
+	return s, nil
+}
+
+// Serve accepts connections until Shutdown.
+func (s *Server) Serve() error { return s.serveAll() }
+
+// Shutdown answers new calls with "going away" from now on, waits for those
+// that run until ctx ends, and closes all connections.
+func (s *Server) Shutdown(ctx context.Context) error { return s.shutdown(ctx) }
+
+// Metrics returns what the server has counted so far.
+func (s *Server) Metrics() ServerMetrics {
+	return ServerMetrics{
+		Accepts:   s.accepts.Load(),
+		Conns:     int(s.ConnCount()),
+		Calls:     s.acceptor.calls.Load(),
+		Refused:   s.refused.Load(),
+		Cancels:   s.cancels.Load(),
+		BadFrames: s.badFrames.Load(),
+		Bytes:     s.bytes.Load(),
+	}
+}
+
+// calls are the FetchBlocks calls that a Cancel can name.
+type calls struct {
+	mu struct {
+		sync.Mutex
+		running map[uint64]*call
+	}
+}
+
+// call is one FetchBlocks call while it is served.
+type call struct {
+	node string
+	end  context.CancelFunc
+	// cancelled is set by the Cancel that ends the call; the goroutine that
+	// serves it reads it when it has an answer.
+	cancelled atomic.Bool
+}
+
+// begin makes a call known; an id that is 0, or taken, stays unknown.
+func (cs *calls) begin(id uint64, c *call) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	if id != 0 && cs.mu.running[id] == nil {
+		cs.mu.running[id] = c
+	}
+}
+
+func (cs *calls) end(id uint64, c *call) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	if cs.mu.running[id] == c {
+		delete(cs.mu.running, id)
+	}
+}
+
+// cancel ends a call of the given node.
+func (cs *calls) cancel(id uint64, node string) bool {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	c := cs.mu.running[id]
+	if c == nil || c.node != node {
+		return false
+	}
+	c.cancelled.Store(true)
+	c.end()
+	return true
+}
+
+// fetchArgs and fetchResult are the arguments and the result of FetchBlocks
+// with our codec: what they hold is kept with the connection.
+type fetchArgs struct{ conn *serverConn }
+
+// Read implements the reading side of Kitex's Thrift codec.
+func (a *fetchArgs) Read(ctx context.Context, _ string, size int, r bufiox.Reader) error {
+	c, ok := ctx.Value(connKey{}).(*serverConn)
+	if !ok {
+		return errNoConnection
+	}
+	a.conn = c
+	b, err := r.Next(size)
+	if err != nil {
+		return err
+	}
+	walk := over(b)
+	return c.request.read(&walk)
+}
+
+type fetchResult struct{ conn *serverConn }
+
+// Write implements the writing side of Kitex's Thrift codec.
+func (r *fetchResult) Write(_ context.Context, _ string, w bufiox.Writer) error {
+	return r.conn.write(w)
+}
+
+// fetchBlocks serves one FetchBlocks call.
+func (s *Server) fetchBlocks(_ context.Context, args *fetchArgs, result *fetchResult) error {
+	c := args.conn
+	result.conn = c
+	c.reply.Meta = block.UnknownMeta("") // until the reader says more
+	f := &c.request.fetch
+	node, err := c.peer.meet(s.opts.Identity, c.request.base, request, strict)
+	if err == nil {
+		err = checkFetch(f)
+	}
+	switch {
+	case err != nil:
+		s.refused.Add(1)
+	case s.leaving.Load():
+		answerAll(&c.reply, f.Run, block.StatusGoingAway)
+	default:
+		s.serveBlocks(c, node, f)
+	}
+	s.encode(c, failureOf(err))
+	s.bytes.Add(int64(c.total))
+	s.extend(c, c.total)
+	return nil
+}
+
+// serveBlocks asks the reader, for as long as the caller waits.
+func (s *Server) serveBlocks(c *serverConn, node block.Node, f *block.Fetch) {
+	running := &call{node: node.ID}
+	ctx := c.ctx
+	if wait := c.request.wait; wait > 0 {
+		ctx, running.end = context.WithTimeout(ctx, wait)
+	} else {
+		ctx, running.end = context.WithCancel(ctx)
+	}
+	defer running.end()
+	s.calls.begin(c.request.callID, running)
+	defer s.calls.end(c.request.callID, running)
+	c.startWatch()
+	defer c.stopWatch()
+	s.reader.ServeBlocks(ctx, node, f, &c.reply)
+	if running.cancelled.Load() {
+		s.cancels.Add(1)
+		c.reply.Release()
+		answerAll(&c.reply, f.Run, block.StatusCancelled)
+	}
+}
+
+// answerAll answers for all blocks of a run alike.
+func answerAll(r *block.Reply, run block.Run, status block.Status) {
+	r.Meta = block.UnknownMeta("")
+	for i := range uint64(block.MaxRun) {
+		if run.Has(run.First + i) {
+			r.Answers = append(r.Answers, block.Answer{Index: run.First + i, Status: status})
+		}
+	}
+}
+
+// encode makes the reply out of what the reader has answered.
+func (s *Server) encode(c *serverConn, failure *headstart.Failure) {
+	c.begin()
+	b := appendField(c.head, thrift.STRUCT, 0)
+	b = append(appendField(b, thrift.STRUCT, repBase), s.opts.Identity.now.Load().reply...)
+	if failure != nil {
+		b = appendFailure(b, repFailure, failure)
+	}
+	b = appendMeta(b, repMeta, &c.reply.Meta)
+	b = appendList(b, repBlocks, thrift.STRUCT, len(c.reply.Answers))
+	for i := range c.reply.Answers {
+		a := &c.reply.Answers[i]
+		length, crc := 0, uint32(0)
+		if a.Status == block.StatusData {
+			length, crc = a.Lease.Len(), a.Lease.CRC()
+			if err := c.add(&a.Lease, 0, length); err != nil {
+				// Its bytes are gone: the cache knows, the caller reads elsewhere.
+				a.Status, length, crc = block.StatusNotFound, 0, 0
+			}
+		}
+		b = appendI64(b, 1, int64(a.Index))
+		b = appendI32(b, 2, int32(a.Status))
+		b = appendI32(b, 3, int32(length))
+		b = appendStop(appendI32(b, 4, int32(crc)))
+	}
+	c.head = b
+}
+
+// cancel serves Cancel.
+func (s *Server) cancel(ctx context.Context, req *headstart.CancelRequest) *headstart.CancelReply {
+	rep := &headstart.CancelReply{Base: s.base()}
+	node, err := s.greet(ctx, req.GetBase(), strict)
+	if err == nil {
+		rep.Found = s.calls.cancel(uint64(req.CallId), node.ID)
+	}
+	rep.Failure = failureOf(err)
+	return rep
+}
+
+// stat serves Stat.
+func (s *Server) stat(ctx context.Context, req *headstart.StatRequest) *headstart.StatReply {
+	rep := &headstart.StatReply{Base: s.base()}
+	_, err := s.greet(ctx, req.GetBase(), strict)
+	if err == nil {
+		err = s.available()
+	}
+	if err == nil {
+		var m block.Meta
+		m, err = s.reader.Stat(ctx, objectOf(req.Object), block.Version(req.Version))
+		rep.Meta = wireMeta(m)
+	}
+	rep.Failure = failureOf(err)
+	return rep
+}
+
+func objectOf(o *headstart.Object) block.Object {
+	return block.Object{Store: o.GetStore(), Bucket: o.GetBucket(), Key: o.GetKey()}
+}
+
+func wireObject(o block.Object) *headstart.Object {
+	return &headstart.Object{Store: o.Store, Bucket: o.Bucket, Key: o.Key}
+}
+
+func wireMeta(m block.Meta) *headstart.Meta {
+	return &headstart.Meta{
+		Size: m.Size, Version: string(m.Version), Etag: m.ETag,
+		Modified: unixNano(m.Modified), ContentType: m.ContentType,
+	}
+}
+
+func metaOf(m *headstart.Meta) block.Meta {
+	if m == nil {
+		return block.UnknownMeta("")
+	}
+	return block.Meta{
+		Size: m.Size, Version: block.Version(m.Version), ETag: m.Etag,
+		Modified: timeOf(m.Modified), ContentType: m.ContentType,
+	}
+}

@@ -1,0 +1,408 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/cloudwego/gopkg/bufiox"
+	"github.com/cloudwego/gopkg/protocol/thrift"
+
+	"headstart/engine/block"
+)
+
+const (
+	// cancelGrace is how long a cancelled call may take to be answered, and
+	// drainGrace how long the rest of a reply that is under way, before the
+	// connection is cut.
+	cancelGrace = 200 * time.Millisecond
+	drainGrace  = 50 * time.Millisecond
+)
+
+var errClosed = errors.New("stream is closed")
+
+// stream is one FetchBlocks call: the arguments and the result of the Kitex
+// call, and the block.Stream that its caller reads.
+//
+// The call runs in a goroutine of its own and owns connection and buffers
+// until it has queued a piece. So the caller can leave at any time: the call
+// then drops what comes and gives the connection back when the reply ends.
+//
+//	running ──give up──▶ given up ──reply ends or is cut──▶ ended
+//	   └───────────────────reply ends─────────────────────▶ ended
+type stream struct {
+	client *Client
+	conn   *clientConn
+	addr   block.Addr
+	object block.Object
+	// known, geometry and run are what was asked for.
+	known    block.Meta
+	geometry block.Geometry
+	run      block.Run
+	callID   uint64
+	// unwatch ends the watch over ctx.
+	unwatch func() bool
+	meta    block.Meta
+	blocks  []answer
+	// wake has a token when the queue or the state may have changed.
+	wake chan struct{}
+
+	mu struct {
+		sync.Mutex
+		queue []queued
+		// err is what Next answers when the queue is empty; set when the stream
+		// is given up or has ended.
+		err            error
+		givenUp, ended bool
+		// paying is set while the payload is being read.
+		paying bool
+		cutter *time.Timer
+	}
+}
+
+// answer is what a reply says of one block.
+type answer struct {
+	index  uint64
+	status block.Status
+	length int
+	crc    uint32
+}
+
+// queued is a piece with the checksum that its bytes are still to be held
+// against: the reader does that, while the next block is on its way.
+type queued struct {
+	block.Piece
+	crc uint32
+}
+
+// Meta implements block.Stream.
+func (s *stream) Meta() block.Meta { return s.meta }
+
+// Next implements block.Stream.
+func (s *stream) Next() (block.Piece, error) {
+	for {
+		p, err, ok := s.take()
+		if !ok {
+			<-s.wake
+			continue
+		}
+		if err != nil {
+			return block.Piece{}, err
+		}
+		if p.Buf != nil && !p.Buf.Verify(p.crc) {
+			p.Buf.Release()
+			err := s.fail(fmt.Errorf("block %d: %w", p.Index, block.ErrCorrupt))
+			s.giveUp(err)
+			return block.Piece{}, err
+		}
+		return p.Piece, nil
+	}
+}
+
+// take returns the next piece or the end; ok is false when it has to wait.
+func (s *stream) take() (p queued, err error, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.mu.queue) > 0 {
+		p, s.mu.queue = s.mu.queue[0], s.mu.queue[1:]
+		return p, nil, true
+	}
+	return p, s.mu.err, s.mu.err != nil
+}
+
+// Close implements block.Stream.
+func (s *stream) Close() { s.giveUp(s.fail(errClosed)) }
+
+// fail wraps err as the error of this call.
+func (s *stream) fail(err error) error { return peerError("fetch", s.object, s.addr, err) }
+
+// giveUp ends the stream for its caller, who gets err from Next. It does not
+// wait: the reply that is still to come is asked to be short.
+func (s *stream) giveUp(err error) {
+	s.mu.Lock()
+	if !s.mu.givenUp {
+		s.mu.givenUp = true
+		for _, p := range s.mu.queue {
+			if p.Buf != nil {
+				s.client.metrics.wasted.Add(int64(len(p.Buf.Bytes())))
+				p.Buf.Release()
+			}
+		}
+		s.mu.queue = nil
+		if s.mu.err == nil || s.mu.err == io.EOF {
+			s.mu.err = err
+		}
+		if !s.mu.ended {
+			s.hurryLocked()
+		}
+	}
+	s.mu.Unlock()
+	s.signal()
+}
+
+// hurryLocked makes the reply end soon: by a Cancel as long as it has not
+// begun, by cutting the connection when it goes on for too long.
+func (s *stream) hurryLocked() {
+	grace := drainGrace
+	if !s.mu.paying {
+		grace = cancelGrace
+		s.client.cancel(s.addr, s.callID)
+	}
+	s.mu.cutter = time.AfterFunc(grace, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if !s.mu.ended { // the connection may have its next call by now
+			s.client.metrics.cuts.Add(1)
+			s.conn.cut()
+		}
+	})
+}
+
+func (s *stream) signal() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// call makes the call and ends the stream.
+func (s *stream) call() {
+	err := s.client.caller.do(s.conn, methodFetch, s, s)
+	s.mu.Lock()
+	s.mu.ended = true
+	if s.mu.cutter != nil && !s.mu.cutter.Stop() {
+		s.conn.healthy = false
+	}
+	switch {
+	case s.mu.err != nil:
+	case err != nil:
+		s.mu.err = s.fail(err)
+	default:
+		s.mu.err = io.EOF
+	}
+	s.mu.Unlock()
+	s.unwatch()
+	s.signal()
+	s.client.caller.release(s.conn)
+}
+
+// queue hands a piece to the caller; false means that nobody wants it.
+func (s *stream) queue(p queued) bool {
+	s.mu.Lock()
+	wanted := !s.mu.givenUp
+	if wanted {
+		s.mu.queue = append(s.mu.queue, p)
+	}
+	s.mu.Unlock()
+	if wanted {
+		s.signal()
+	}
+	return wanted
+}
+
+// Write implements the writing side of Kitex's Thrift codec: FetchFrom has
+// encoded the request.
+func (s *stream) Write(_ context.Context, _ string, w bufiox.Writer) error {
+	_, err := w.WriteBinary(s.conn.out)
+	return err
+}
+
+// Read implements the reading side of Kitex's Thrift codec.
+func (s *stream) Read(_ context.Context, _ string, size int, r bufiox.Reader) error {
+	c := cursor{r: r, left: size, tape: s.conn.tape}
+	var refused error
+	err := c.arguments(0, func(c *cursor) { refused = s.readReply(c) })
+	s.conn.tape = c.tape
+	if refused != nil {
+		s.settle(s.fail(refused))
+	}
+	return err
+}
+
+// settle makes err the end of the stream, behind what is queued.
+func (s *stream) settle(err error) {
+	s.mu.Lock()
+	if s.mu.err == nil {
+		s.mu.err = err
+	}
+	s.mu.Unlock()
+	s.signal()
+}
+
+// readReply reads a FetchReply. It returns why the call gave nothing; errors
+// of the wire stay in c.
+func (s *stream) readReply(c *cursor) (refused error) {
+	known, seen := false, false // a Base, a payload
+	for t, id, ok := c.field(); ok; t, id, ok = c.field() {
+		switch {
+		case seen && (id == repBase || id == repFailure || id == repMeta || id == repBlocks || id == repPayload):
+			c.fail(fmt.Errorf("%w: a field behind the payload", errWire))
+		case id == repBase && c.is(t, thrift.STRUCT):
+			known = true
+			_, err := s.conn.peer.meet(s.client.caller.id, c.record(), reply, strict)
+			if refused == nil {
+				refused = err
+			}
+		case id == repFailure && c.is(t, thrift.STRUCT):
+			if f := c.failure(); refused == nil || f.Code == failRefused {
+				refused = errorOf(f)
+			}
+		case id == repMeta && c.is(t, thrift.STRUCT):
+			s.meta = c.meta()
+		case id == repBlocks && c.is(t, thrift.LIST):
+			s.readAnswers(c)
+		case id == repPayload && c.is(t, thrift.STRING):
+			if seen = true; !known {
+				c.fail(fmt.Errorf("%w: a payload of nobody", errWire))
+			}
+			refused = s.readPayload(c, refused)
+		default:
+			c.skip(t, maxDepth)
+		}
+	}
+	if c.err == nil && !seen {
+		c.fail(fmt.Errorf("%w: a reply without a payload field", errWire))
+	}
+	return refused
+}
+
+func (s *stream) readAnswers(c *cursor) {
+	n := c.list(block.MaxRun)
+	s.blocks = make([]answer, n)
+	for i := range s.blocks {
+		a := &s.blocks[i]
+		for t, id, ok := c.field(); ok; t, id, ok = c.field() {
+			switch {
+			case id == 1 && c.is(t, thrift.I64):
+				a.index = uint64(c.i64())
+			case id == 2 && c.is(t, thrift.I32):
+				a.status = statusOf(c.i32())
+			case id == 3 && c.is(t, thrift.I32):
+				a.length = int(c.i32())
+			case id == 4 && c.is(t, thrift.I32):
+				a.crc = uint32(c.i32())
+			default:
+				c.skip(t, maxDepth)
+			}
+		}
+	}
+}
+
+// statusOf takes a status that this node does not know for a failure, never
+// for a miss.
+func statusOf(v int32) block.Status {
+	if v < int32(block.StatusData) || v > int32(block.StatusFailed) {
+		return block.StatusFailed
+	}
+	return block.Status(v)
+}
+
+// readPayload reads the blocks' bytes and queues all pieces. It answers
+// refused, or why it refuses the payload itself: read over, so that the
+// connection stays usable.
+func (s *stream) readPayload(c *cursor, refused error) error {
+	size := int(c.i32())
+	if c.err != nil || size < 0 || size > c.left {
+		c.fail(errWire)
+		return refused
+	}
+	c.left -= size
+	s.client.metrics.bytes.Add(int64(size))
+	s.mu.Lock()
+	s.mu.paying = true
+	s.mu.Unlock()
+	if refused == nil {
+		refused = s.judge(size)
+	}
+	if refused != nil {
+		c.err = s.waste(size)
+		return refused
+	}
+	for _, a := range s.blocks {
+		if a.status != block.StatusData {
+			s.queue(queued{Piece: block.Piece{Index: a.index, Status: a.status}})
+		}
+	}
+	refused, c.err = s.readBlocks(size)
+	return refused
+}
+
+// readBlocks reads the payload block by block, each into a buffer of its own
+// that nobody else knows before it is queued.
+func (s *stream) readBlocks(left int) (refused, wire error) {
+	for _, a := range s.blocks {
+		if a.status != block.StatusData {
+			continue
+		}
+		if s.abandoned() {
+			return nil, s.waste(left)
+		}
+		buf, err := s.client.alloc(a.length)
+		if err != nil {
+			s.settle(s.fail(err)) // at once: the rest is not waited for
+			return err, s.waste(left)
+		}
+		if err := s.conn.readFull(buf.Bytes()); err != nil {
+			buf.Release()
+			return nil, err
+		}
+		left -= a.length
+		if !s.queue(queued{Piece: block.Piece{Index: a.index, Status: a.status, Buf: buf}, crc: a.crc}) {
+			s.client.metrics.wasted.Add(int64(a.length))
+			buf.Release()
+		}
+	}
+	return nil, nil
+}
+
+// waste reads over bytes that nobody wants.
+func (s *stream) waste(n int) error {
+	s.client.metrics.wasted.Add(int64(n))
+	return s.conn.discard(n)
+}
+
+func (s *stream) abandoned() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mu.givenUp
+}
+
+// judge checks what a reply says before a byte of its payload is read: every
+// wanted block once, each as long as it must be, and the payload their sum.
+func (s *stream) judge(size int) error {
+	if s.known.Version != "" && s.meta.Version != "" && s.known.Version != s.meta.Version {
+		return fmt.Errorf("it answers for version %q instead of %q", s.meta.Version, s.known.Version)
+	}
+	if s.known.Size >= 0 && s.meta.Size >= 0 && s.known.Size != s.meta.Size {
+		return fmt.Errorf("it answers for an object of %d bytes instead of %d", s.meta.Size, s.known.Size)
+	}
+	objectSize := max(s.known.Size, s.meta.Size)
+	missing, total := s.run, 0
+	for _, a := range s.blocks {
+		if !missing.Has(a.index) {
+			return fmt.Errorf("it answers for block %d, which was not asked for", a.index)
+		}
+		missing = missing.Without(a.index)
+		if a.status != block.StatusData {
+			continue
+		}
+		want := a.length
+		if objectSize >= 0 {
+			want = s.geometry.Len(a.index, objectSize)
+		}
+		if a.length != want || a.length < 0 || a.length > int(s.geometry) || a.length == 0 && objectSize < 0 {
+			return fmt.Errorf("it says that block %d has %d bytes", a.index, a.length)
+		}
+		total += a.length
+	}
+	if missing.Want != 0 {
+		return fmt.Errorf("it says nothing of %v", missing)
+	}
+	if total != size {
+		return fmt.Errorf("its payload has %d bytes, its blocks have %d", size, total)
+	}
+	return nil
+}
