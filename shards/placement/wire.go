@@ -17,7 +17,7 @@ type Heartbeat struct {
 	Host string
 	// The ports, by the names of SHOW BACKENDS; 0 means that it has none.
 	HeartbeatPort, BePort, HTTPPort, BrpcPort, ArrowFlightSQLPort int
-	GroupID, GroupName, CloudUniqueID, Location                    string
+	GroupID, GroupName, CloudUniqueID, Location                   string
 	// Version is the program's, Started the process's start.
 	Version string
 	Started time.Time
