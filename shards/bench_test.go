@@ -1,0 +1,216 @@
+package shards
+
+import (
+	"math/bits"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/puzpuzpuz/xsync/v3"
+
+	"headstart/engine/block"
+)
+
+// million is how many tablets the lookups are measured among.
+const million = 1 << 20
+
+// filled returns a table with n tablets of three candidates each, and a
+// ticking clock's last value.
+func filled(n int) *Table {
+	s := NewSettings()
+	s.MaxTablets.Store(int64(2 * n))
+	coarse := new(atomic.Int64)
+	coarse.Store(time.Now().UnixMilli())
+	table := NewTable(Options{CoarseMS: coarse}, s, NewBreakers(s))
+	three := cands("a:g1 b:g2 c:g3")
+	for _, i := range rand.Perm(n) {
+		r := block.TabletRoute(int64(i))
+		table.BeginLookup(r)
+		table.EndLookup(r, three, nil)
+	}
+	return table
+}
+
+func routes(n int) []block.Route {
+	list := make([]block.Route, n)
+	for i := range list {
+		list[i] = block.TabletRoute(rand.Int64N(int64(n)))
+	}
+	return list
+}
+
+func TestCandidatesDoesNotAllocate(t *testing.T) {
+	table := filled(1000)
+	exact := NewTable(Options{}, NewSettings(), NewBreakers(NewSettings()))
+	exact.PutSource(block.TabletRoute(1), cands("a")[0])
+	list := routes(1000)
+	i, sum := 0, 0
+	if n := testing.AllocsPerRun(1000, func() {
+		i++
+		s := table.Candidates(list[i%1000])
+		for k := range s.Len() {
+			sum += s.At(k).Addr.Port
+		}
+		sum += exact.Candidates(list[i%1000]).Len()
+	}); n != 0 {
+		t.Errorf("Candidates allocates %v times", n)
+	}
+	hit := []Result{{addr("a"), block.OutcomeHit}}
+	for _, r := range list {
+		table.Note(r, table.Candidates(r), hit)
+	}
+	if n := testing.AllocsPerRun(1000, func() {
+		i++
+		r := list[i%1000]
+		table.Note(r, table.Candidates(r), hit)
+	}); n != 0 {
+		t.Errorf("Note of a hit like the last one allocates %v times", n)
+	}
+	if sum == 0 {
+		t.Error("there were no candidates")
+	}
+}
+
+func TestBreakersDoNotAllocate(t *testing.T) {
+	b := NewBreakers(NewSettings())
+	a := addr("a")
+	for range 100 {
+		b.Observe(a, time.Millisecond)
+	}
+	if n := testing.AllocsPerRun(1000, func() {
+		ticket, _ := b.Allow(a)
+		b.Quantile(a, 0.95)
+		b.Observe(a, time.Millisecond)
+		b.NoteRace(a, true)
+		b.Silent(a)
+		ticket.Done(block.OutcomeHit)
+	}); n != 0 {
+		t.Errorf("a call allocates %v times", n)
+	}
+}
+
+// TestHashSpreads looks at both ends of the hash: xsync takes the bucket from
+// the upper bits and the tag from the lower seven.
+func TestHashSpreads(t *testing.T) {
+	const n = 1 << 16
+	for name, id := range map[string]func(i uint64) uint64{
+		"consecutive":       func(i uint64) uint64 { return i },
+		"powers of two":     func(i uint64) uint64 { return i << 20 },
+		"high bits only":    func(i uint64) uint64 { return i << 48 },
+		"multiples of 1000": func(i uint64) uint64 { return i * 1000 },
+		"near 2^63":         func(i uint64) uint64 { return 1<<63 - i },
+		"random":            func(uint64) uint64 { return rand.Uint64() },
+	} {
+		for _, kind := range []block.RouteKind{block.RouteTablet, block.RouteExternal} {
+			buckets, tags := make([]int, n/4), make([]int, 128)
+			for i := range uint64(n) {
+				h := hashRoute(block.Route{Kind: kind, ID: id(i)}, 0x1234567890abcdef)
+				buckets[(h>>7)%uint64(len(buckets))]++
+				tags[h&127]++
+			}
+			if most := slices.Max(buckets); most > 20 {
+				t.Errorf("%s: %d of %d keys in one bucket of %d", name, most, n, len(buckets))
+			}
+			if least, most := slices.Min(tags), slices.Max(tags); least < n/128*8/10 || most > n/128*12/10 {
+				t.Errorf("%s: tags are used %d to %d times", name, least, most)
+			}
+		}
+	}
+}
+
+func TestHashTellsKindsApart(t *testing.T) {
+	changed := 0
+	for i := range uint64(1000) {
+		a := hashRoute(block.Route{Kind: block.RouteTablet, ID: i}, 1)
+		b := hashRoute(block.Route{Kind: block.RouteExternal, ID: i}, 1)
+		changed += bits.OnesCount64(a ^ b)
+	}
+	if mean := changed / 1000; mean < 24 || mean > 40 {
+		t.Fatalf("%d bits differ in the mean", mean)
+	}
+}
+
+// TestBytesPerTablet keeps the figure of the documentation honest.
+func TestBytesPerTablet(t *testing.T) {
+	const n = 200_000
+	before := heap()
+	table := filled(n)
+	per := float64(heap()-before) / n
+	t.Logf("%.0f bytes a tablet with three candidates, map included", per)
+	if per > 320 {
+		t.Errorf("%.0f bytes a tablet", per)
+	}
+	runtime.KeepAlive(table)
+}
+
+func heap() uint64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
+// BenchmarkCandidates is the lookup among a million tablets, two goroutines,
+// one in a hundred an update; BenchmarkBareMap is the map alone.
+func BenchmarkCandidates(b *testing.B) {
+	table := filled(million)
+	miss := [2][]Result{{{addr("a"), block.OutcomeMiss}}, {{addr("b"), block.OutcomeMiss}}}
+	b.ReportAllocs()
+	twoGoroutines(b, func(r block.Route, i int) {
+		if i%100 == 0 {
+			table.Note(r, table.Candidates(r), miss[i/100%2])
+			return
+		}
+		if table.Candidates(r).State() != Ready {
+			b.Error("not ready")
+		}
+	})
+}
+
+func BenchmarkBareMap(b *testing.B) {
+	m := xsync.NewMapOfWithHasher[block.Route, *tablet](hashRoute)
+	for _, i := range rand.Perm(million) {
+		m.Store(block.TabletRoute(int64(i)), &tablet{cands: make([]cand, 3)})
+	}
+	b.ReportAllocs()
+	twoGoroutines(b, func(r block.Route, i int) {
+		if i%100 == 0 {
+			m.Store(r, &tablet{cands: make([]cand, 3)})
+			return
+		}
+		if _, ok := m.Load(r); !ok {
+			b.Error("lost")
+		}
+	})
+}
+
+func twoGoroutines(b *testing.B, f func(r block.Route, i int)) {
+	list := routes(million)
+	runtime.GC()
+	b.ResetTimer()
+	var all sync.WaitGroup
+	for g := range 2 {
+		all.Go(func() {
+			for i := range b.N / 2 {
+				f(list[(i+g*million/2)%million], i)
+			}
+		})
+	}
+	all.Wait()
+}
+
+func BenchmarkCall(b *testing.B) {
+	peers := NewBreakers(NewSettings())
+	a := addr("a")
+	b.ReportAllocs()
+	for b.Loop() {
+		ticket, _ := peers.Allow(a)
+		peers.Observe(a, time.Millisecond)
+		ticket.Done(block.OutcomeHit)
+	}
+}
