@@ -55,7 +55,7 @@ const (
 // Stats is what a race has cost; read it after Wait.
 type Stats struct {
 	Winner Winner
-	// Hedged: the store leg started while the peer leg was still running.
+	// Hedged: the store leg started while the peer leg might still bring blocks.
 	Hedged bool
 	// NoSlot: a hedge was due and found no slot.
 	NoSlot bool
@@ -302,19 +302,20 @@ func (r *Race) ended(ev event) {
 }
 
 // cover starts the store leg when it is its turn: for all that is left when the
-// peer leg is over, or has brought nothing for the head start (S03); for what
-// the peer lacks as soon as it has answered (S12).
+// peer leg won't bring any of it, or has brought nothing for the head start
+// (S03); for what the peer lacks as soon as it has answered (S12).
 func (r *Race) cover() {
 	peer, store := &r.leg[peerLeg], &r.leg[storeLeg]
+	hopes := r.left.Want & peer.brings()
 	need := r.left.Want
 	if !r.stalled {
-		need &^= peer.brings()
+		need &^= hopes
 	}
 	if need == 0 || r.ctx.Err() != nil || !store.mayStart(need) {
 		return
 	}
 	switch {
-	case peer.idle():
+	case hopes == 0:
 		r.start(storeLeg, need) // the reader's own: it needs no slot
 	case r.legs.Sequential:
 	case r.stalled, r.stats.Winner == PeerWon && !store.started:
