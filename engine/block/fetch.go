@@ -154,7 +154,8 @@ type Stream interface {
 	// for has come. Pieces without data come before those with data.
 	Next() (Piece, error)
 	// Meta returns what the reply has told of the object. It is valid as soon as
-	// Next has returned once without an error.
+	// Next has returned a piece or io.EOF: a reply without a piece may still tell
+	// that the object ends before them.
 	Meta() Meta
 	// Close gives up what has not come: on the wire too. It does not wait.
 	Close()

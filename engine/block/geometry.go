@@ -24,18 +24,20 @@ func (g Geometry) Offset(index uint64) int64 { return int64(index) * int64(g) }
 // Len returns how many bytes block index of an object of the given size
 // holds: the block size, less for the last one, 0 past the end.
 func (g Geometry) Len(index uint64, size int64) int {
-	rest := size - g.Offset(index)
-	switch {
-	case rest <= 0:
+	if index >= g.Blocks(size) { // before it is multiplied: any index may be asked for
 		return 0
-	case rest < int64(g):
-		return int(rest)
 	}
-	return int(g)
+	return int(min(size-g.Offset(index), int64(g)))
 }
 
-// Blocks returns how many blocks an object of the given size has.
-func (g Geometry) Blocks(size int64) uint64 { return uint64((size + int64(g) - 1) / int64(g)) }
+// Blocks returns how many blocks an object of the given size has; none when
+// that is not known.
+func (g Geometry) Blocks(size int64) uint64 {
+	if size <= 0 {
+		return 0
+	}
+	return uint64((size-1)/int64(g)) + 1
+}
 
 // Run is up to MaxRun blocks that are fetched together: the unit of a race.
 // Bit i of Want stands for block First+i.
@@ -55,7 +57,7 @@ func (r Run) Count() int { return bits.OnesCount16(r.Want) }
 
 // Has reports whether block index is wanted.
 func (r Run) Has(index uint64) bool {
-	return index >= r.First && index < r.First+MaxRun && r.Want&(1<<(index-r.First)) != 0
+	return index-r.First < MaxRun && r.Want&(1<<(index-r.First)) != 0
 }
 
 // Without returns r less block index.

@@ -45,11 +45,12 @@ type Table struct {
 
 // NewTable returns an empty table.
 func NewTable() *Table {
-	// The id is a hash already; folding it is all that a bucket needs.
-	hash := func(id block.ID, seed uint64) uint64 {
-		return (id.Lo ^ seed ^ id.Index*0x9e3779b97f4a7c15) * 0xd6e8feb86659fd93
-	}
 	return &Table{flights: xsync.NewMapOfWithHasher[block.ID, *Flight](hash)}
+}
+
+// hash folds an id, which is a hash already but for its index.
+func hash(id block.ID, seed uint64) uint64 {
+	return (id.Lo ^ seed ^ id.Index*0x9e3779b97f4a7c15) * 0xd6e8feb86659fd93
 }
 
 // Len returns the number of flights under way.

@@ -52,15 +52,16 @@ func NewTable(maxObjects int) *Table {
 	if maxObjects <= 0 {
 		maxObjects = DefaultMaxObjects
 	}
-	hash := func(k Key, seed uint64) uint64 {
-		h := xxhash.Sum64String(k.Object.Key) ^ seed
-		h ^= xxhash.Sum64String(k.Object.Bucket)*31 ^ xxhash.Sum64String(k.Object.Store)*37
-		if k.Immutable {
-			h++
-		}
-		return h * 0x9e3779b97f4a7c15
-	}
 	return &Table{entries: xsync.NewMapOfWithHasher[Key, *Known](hash), max: maxObjects}
+}
+
+func hash(k Key, seed uint64) uint64 {
+	h := xxhash.Sum64String(k.Object.Key) ^ seed
+	h ^= xxhash.Sum64String(k.Object.Bucket)*31 ^ xxhash.Sum64String(k.Object.Store)*37
+	if k.Immutable {
+		h++
+	}
+	return h * 0x9e3779b97f4a7c15
 }
 
 // Get returns what is known under k, nil when nothing is.
@@ -105,7 +106,7 @@ func (t *Table) makeRoom(keep Key) {
 			if k == keep || (known.used.Swap(false) && round == 0) {
 				return true
 			}
-			t.entries.Delete(k)
+			t.Forget(k, known)
 			drop--
 			return drop > 0
 		})

@@ -34,6 +34,7 @@ func Clamp(g block.Geometry, offset, size, objectSize int64) (Range, bool) {
 // the blocks of its range, as far as they go into one run of at most most
 // blocks.
 func Learn(g block.Geometry, offset, size int64, most int) block.Run {
+	most = clampRun(most)
 	first := g.Index(offset)
 	count := uint64(most)
 	if size >= 0 {
@@ -43,8 +44,13 @@ func Learn(g block.Geometry, offset, size int64, most int) block.Run {
 	return block.NewRun(first, int(count))
 }
 
+// clampRun makes most a length that a run can have, so that each round of a cut
+// gets on.
+func clampRun(most int) int { return max(1, min(most, block.MaxRun)) }
+
 // Runs cuts blocks, which rise, into runs of at most most blocks each.
 func Runs(blocks []uint64, most int) []block.Run {
+	most = clampRun(most)
 	var runs []block.Run
 	for i := 0; i < len(blocks); {
 		run := block.Run{First: blocks[i]}
@@ -62,6 +68,7 @@ func Runs(blocks []uint64, most int) []block.Run {
 // Spans cuts a run into contiguous parts of at most most blocks: the GETs that
 // read it from object storage.
 func Spans(run block.Run, most int) []block.Run {
+	most = clampRun(most)
 	var spans []block.Run
 	for run.Want != 0 {
 		var span block.Run

@@ -47,11 +47,11 @@ func relay(ctx context.Context, id legID, open Open, run block.Run, events chan<
 		if err != nil {
 			return err
 		}
-		if !sent.Has(piece.Index) {
+		if !sent.Has(piece.Index) || (piece.Status == block.StatusData) != (piece.Buf != nil) {
 			if piece.Buf != nil {
 				piece.Buf.Release()
 			}
-			return fmt.Errorf("%s leg: block %d was not asked for or came twice", id.source(), piece.Index)
+			return fmt.Errorf("%s leg: block %d was not asked for, came twice or without its bytes", id.source(), piece.Index)
 		}
 		sent = sent.Without(piece.Index)
 		events <- event{leg: id, piece: piece, meta: stream.Meta()}

@@ -4,7 +4,7 @@
 //
 // A leg is a pull stream that only its own goroutine reads. Pieces belong to
 // the race until Next hands them on; what nobody takes, it gives back. A race
-// never decides whom to ask: that is the legs' affair.
+// never decides whom to ask, and never hands out blocks of two versions.
 package race
 
 import (
@@ -31,8 +31,8 @@ type Legs struct {
 	Peer Open
 	// Store reads object storage.
 	Store Open
-	// HeadStart is how long the peer leg may go without progress before the
-	// store leg starts beside it. Sequential switches that off.
+	// HeadStart is how long the peer leg may go without a block before the store
+	// leg starts beside it; 0 starts both at once. Sequential switches that off.
 	HeadStart  time.Duration
 	Sequential bool
 	// Slots bounds the store legs that run beside a peer leg; nil means no bound.
@@ -55,13 +55,13 @@ const (
 // Stats is what a race has cost; read it after Wait.
 type Stats struct {
 	Winner Winner
-	// Hedged: the store leg started while the peer leg was still running.
+	// Hedged: the store leg started while the peer leg might still bring blocks.
 	Hedged bool
 	// NoSlot: a hedge was due and found no slot.
 	NoSlot bool
 	// WastedBytes came from the wire and were not needed.
 	WastedBytes int64
-	// PeerErr is why the peer leg ended without all it was asked for.
+	// PeerErr is why the peer leg failed; nil when it was merely stopped.
 	PeerErr error
 }
 
@@ -89,179 +89,286 @@ type event struct {
 }
 
 // leg is the race's side of one leg.
+//
+//	new ── start ──▶ running ── stop ──▶ stopped ──┐
+//	                    └────────── end ───────────┴──▶ ended
+//
+// Only the store leg ever starts again, once, and is then not stopped by a peer.
 type leg struct {
-	cancel  context.CancelFunc
-	started bool
-	ended   bool
-	err     error
-	// lacks are the blocks of the run that the leg has said it will not bring.
-	lacks uint16
+	cancel context.CancelFunc
+	// stopped: the race has given the leg up; what it still says is spare.
+	started, stopped, ended, last bool
+	err                           error
+	// asked are the blocks of the run that the leg was started for, lacks those
+	// of them that it has said it will not bring.
+	asked, lacks uint16
+}
+
+// idle reports that nothing more can come from the leg.
+func (l *leg) idle() bool { return !l.started || l.ended }
+
+// brings returns the blocks that the leg has not given up.
+func (l *leg) brings() uint16 {
+	if l.idle() || l.stopped {
+		return 0
+	}
+	return l.asked &^ l.lacks
+}
+
+// stop gives a leg up, for err.
+func (l *leg) stop(err error) {
+	if l.idle() || l.stopped {
+		return
+	}
+	l.stopped, l.err = true, err
+	l.cancel()
 }
 
 // Race is a race under way. It is used by one goroutine.
 type Race struct {
-	ctx    context.Context
-	legs   Legs
-	run    block.Run
-	left   block.Run
+	ctx  context.Context
+	legs Legs
+	run  block.Run
+	left block.Run
+	// meta is what the race is about. open: nobody knew when it started, so that
+	// the word of a leg may still replace it.
 	meta   block.Meta
+	open   bool
 	leg    [2]leg
 	events chan event
-	timer  *time.Timer
-	slot   bool
-	again  bool
-	stats  Stats
+	// timer ends the head start; stalled: it has, and no block came since.
+	timer   *time.Timer
+	stalled bool
+	slot    bool
+	stats   Stats
 }
 
 // Start starts the race for run. It ends with ctx, or when Next has returned an
 // error; the caller then calls Wait.
 func Start(ctx context.Context, run block.Run, meta block.Meta, legs Legs) *Race {
 	r := &Race{
-		ctx: ctx, legs: legs, run: run, left: run, meta: meta,
+		ctx: ctx, legs: legs, run: run, left: run, meta: meta, open: !meta.Known(),
 		// A leg sends at most one event for each block and one for its end, and at
-		// most three start (the store's may start again, once), so that no leg ever
-		// waits for a race that has stopped listening.
+		// most three start, so that no leg ever waits for a race that has stopped
+		// listening.
 		events: make(chan event, 3*(block.MaxRun+1)),
 		timer:  time.NewTimer(time.Hour),
 	}
 	r.timer.Stop()
-	if legs.Peer == nil {
-		r.start(storeLeg, run)
-		return r
+	if legs.Peer != nil {
+		r.start(peerLeg, run.Want)
+		r.stalled = legs.HeadStart <= 0
+		r.arm()
 	}
-	r.start(peerLeg, run)
-	if !legs.Sequential {
-		r.timer.Reset(legs.HeadStart)
-		if legs.HeadStart <= 0 {
-			r.hedge()
-		}
-	}
+	r.cover()
 	return r
 }
 
-// Meta returns what the legs have told of the object so far.
+// Meta returns what the legs have told of the object so far. It does not change
+// any more when Next has handed out a block.
 func (r *Race) Meta() block.Meta { return r.meta }
 
 // Next returns the next block and where it came from. It answers io.EOF when
 // every block of the run that exists has been handed out. When object storage
 // has failed it answers object storage's error.
 func (r *Race) Next() (block.Piece, block.Source, error) {
-	for {
-		if r.left.Want == 0 {
-			return block.Piece{}, 0, r.finish(io.EOF)
+	for r.left.Want != 0 {
+		var piece block.Piece
+		ev, said := r.wait()
+		taken := said && r.take(ev, &piece)
+		r.cover()
+		if taken {
+			return piece, ev.leg.source(), nil
 		}
-		select {
-		case ev := <-r.events:
-			if piece, ok := r.take(ev); ok {
-				return piece, ev.leg.source(), nil
-			}
-			if r.leg[peerLeg].idle() && r.leg[storeLeg].idle() && r.left.Want != 0 {
-				return block.Piece{}, 0, r.finish(r.failure())
-			}
-		case <-r.timer.C:
-			r.hedge()
-		case <-r.ctx.Done():
+		if r.left.Want == 0 { // the object has none of the blocks: an answer too
+			r.won(ev.leg)
+			break
+		}
+		if err := context.Cause(r.ctx); err != nil {
 			r.stats.Winner = NoWinner
-			return block.Piece{}, 0, r.finish(context.Cause(r.ctx))
+			return block.Piece{}, 0, r.finish(err)
+		}
+		if r.leg[peerLeg].idle() && r.leg[storeLeg].idle() {
+			return block.Piece{}, 0, r.finish(r.failure())
 		}
 	}
+	return block.Piece{}, 0, r.finish(io.EOF)
 }
 
-// idle reports that nothing more can come from the leg.
-func (l *leg) idle() bool { return !l.started || l.ended }
-
-// take accounts for one event. It returns a piece that is to be handed out.
-func (r *Race) take(ev event) (block.Piece, bool) {
-	if ev.meta.Known() && !r.meta.Known() {
-		r.learn(ev.meta)
+// wait returns what a leg says next; false when it is time or the readers that
+// spoke. What a leg has said in time counts, however late it is listened to.
+func (r *Race) wait() (event, bool) {
+	select {
+	case ev := <-r.events:
+		return ev, true
+	default:
 	}
+	select {
+	case ev := <-r.events:
+		return ev, true
+	case <-r.timer.C:
+		r.stalled = true
+	case <-r.ctx.Done():
+	}
+	return event{}, false
+}
+
+// take accounts for one event. It reports true when piece is to be handed out.
+func (r *Race) take(ev event, piece *block.Piece) bool {
 	l := &r.leg[ev.leg]
 	switch {
 	case ev.ended:
-		l.ended, l.err = true, ev.err
-		l.cancel()
-		r.legEnded(ev)
-		return block.Piece{}, false
+		r.ended(ev)
+		return false
+	case !r.agrees(ev.meta):
+		l.stop(block.ErrChanged)
+		r.waste(ev.piece)
+		return false
 	case ev.piece.Status != block.StatusData:
 		l.lacks |= 1 << (ev.piece.Index - r.run.First)
-		return block.Piece{}, false
+		return false
 	case !r.left.Has(ev.piece.Index):
 		r.waste(ev.piece)
-		return block.Piece{}, false
+		return false
 	}
 	r.left = r.left.Without(ev.piece.Index)
-	if r.stats.Winner == NoWinner {
-		r.stats.Winner = PeerWon
-		if ev.leg == storeLeg {
-			r.stats.Winner = StoreWon
-		}
+	r.won(ev.leg)
+	if ev.leg == peerLeg {
+		r.stalled = false
+		r.arm()
 	}
-	r.settle(ev.leg)
-	return ev.piece, true
+	// It has answered, so the other leg is needed only for what this one lacks.
+	if other := &r.leg[1-ev.leg]; !other.last && r.left.Want&^l.brings() == 0 {
+		other.stop(errStopped)
+	}
+	*piece = ev.piece
+	return true
+}
+
+// agrees reports whether a leg speaks of the version that the race is about
+// (S14). Until a block has been handed out, a race that did not know the object
+// believes the last word.
+func (r *Race) agrees(meta block.Meta) bool {
+	switch {
+	case !meta.Known() || r.meta.Known() && meta.Version == r.meta.Version:
+		return true
+	case !r.meta.Known() || r.open && r.stats.Winner == NoWinner:
+		r.learn(meta)
+		return true
+	}
+	// A file that never changes may be named by its ETag as well.
+	return meta.Version == block.Immutable || r.meta.Version == block.Immutable
 }
 
 // learn cuts the run down to the blocks that the object has.
 func (r *Race) learn(meta block.Meta) {
 	r.meta = meta
+	if r.stats.Winner == NoWinner {
+		r.left = r.run
+	}
 	blocks := block.Geometry(r.legs.BlockSize).Blocks(meta.Size)
-	for i := r.run.First; i < r.run.First+block.MaxRun; i++ {
-		if i >= blocks {
-			r.left = r.left.Without(i)
+	for i := range uint64(block.MaxRun) {
+		if r.run.First+i >= blocks {
+			r.left = r.left.Without(r.run.First + i)
 		}
 	}
 }
 
-// settle acts on a block that leg has brought: it has answered, so the other
-// leg is needed only for what this one lacks.
-func (r *Race) settle(leg legID) {
-	other := &r.leg[1-leg]
-	lacks := r.left.Want & r.leg[leg].lacks
+func (r *Race) won(id legID) {
 	switch {
-	case lacks == 0:
-		if other.started && !other.ended {
-			other.cancel()
-		}
-	case leg == peerLeg && !other.started && !r.legs.Sequential:
-		// A partial answer: the rest comes from object storage, at once (S12).
-		r.hedgeFor(block.Run{First: r.left.First, Want: lacks})
+	case r.stats.Winner != NoWinner:
+	case id == peerLeg:
+		r.stats.Winner = PeerWon
+	default:
+		r.stats.Winner = StoreWon
 	}
-	if leg == peerLeg && !r.legs.Sequential && !other.started {
+}
+
+// ended notes the end of a leg.
+func (r *Race) ended(ev event) {
+	l := &r.leg[ev.leg]
+	l.ended = true
+	if l.err == nil {
+		l.err = ev.err
+	}
+	l.cancel()
+	if ev.leg == storeLeg {
+		r.releaseSlot()
+		return
+	}
+	if l.err != errStopped {
+		r.stats.PeerErr = l.err
+	}
+}
+
+// cover starts the store leg when it is its turn: for all that is left when the
+// peer leg won't bring any of it, or has brought nothing for the head start
+// (S03); for what the peer lacks as soon as it has answered (S12).
+func (r *Race) cover() {
+	peer, store := &r.leg[peerLeg], &r.leg[storeLeg]
+	hopes := r.left.Want & peer.brings()
+	need := r.left.Want
+	if !r.stalled {
+		need &^= hopes
+	}
+	if need == 0 || r.ctx.Err() != nil || !store.mayStart(need) {
+		return
+	}
+	switch {
+	case hopes == 0:
+		r.start(storeLeg, need) // the reader's own: it needs no slot
+	case r.legs.Sequential:
+	case r.stalled, r.stats.Winner == PeerWon && !store.started:
+		r.hedge(need)
+	}
+}
+
+// mayStart tells whether the leg can be asked for need. A leg that has failed
+// at something has failed; but one that we have stopped, because a peer had
+// answered, or that was never asked for these blocks, is asked once more.
+func (l *leg) mayStart(need uint16) bool {
+	if !l.started {
+		return true
+	}
+	clean := l.err == nil || l.err == errStopped
+	return l.ended && !l.last && clean && (l.stopped || need&^l.asked != 0)
+}
+
+// hedge starts the store leg beside the peer leg, if there is a slot for it.
+func (r *Race) hedge(need uint16) {
+	if r.legs.Slots != nil && !r.legs.Slots.TryAcquire() {
+		r.stats.NoSlot = true
+		return
+	}
+	r.slot = r.legs.Slots != nil
+	r.stats.Hedged = true
+	r.start(storeLeg, need)
+}
+
+func (r *Race) releaseSlot() {
+	if r.slot {
+		r.slot = false
+		r.legs.Slots.Release()
+	}
+}
+
+// arm starts the head start, anew after each block of the peer.
+func (r *Race) arm() {
+	if r.legs.HeadStart > 0 && !r.legs.Sequential {
 		r.timer.Reset(r.legs.HeadStart)
 	}
 }
 
-// legEnded acts on the end of a leg: what it has not brought is the store's
-// turn, if the store has not had it.
-func (r *Race) legEnded(ev event) {
-	if ev.leg == storeLeg {
-		r.releaseSlot()
-		r.restartStore()
-		return
+// start runs a leg in a goroutine of its own, which ends when its stream does;
+// stop and finish end the stream by cancelling the leg's context.
+func (r *Race) start(id legID, want uint16) {
+	ctx, cancel := context.WithCancelCause(r.ctx)
+	r.leg[id] = leg{cancel: func() { cancel(errStopped) }, started: true, last: r.leg[id].started, asked: want}
+	open := r.legs.Peer
+	if id == storeLeg {
+		open = r.legs.Store
 	}
-	r.stats.PeerErr = ev.err
-	r.timer.Stop()
-	if r.left.Want != 0 && !r.leg[storeLeg].started {
-		r.start(storeLeg, r.left)
-	}
-	r.restartStore()
-}
-
-// restartStore reads what neither leg has brought although neither failed at
-// the store: the store leg was asked for, or was cut down to, a part of the
-// run, and the peer broke its word on the rest.
-func (r *Race) restartStore() {
-	store := &r.leg[storeLeg]
-	peerOver := r.leg[peerLeg].idle()
-	if r.left.Want != 0 && peerOver && store.started && store.ended && r.mayRestart(store.err) {
-		r.again = true
-		r.start(storeLeg, r.left)
-	}
-}
-
-// mayRestart tells a store leg that has done its part, or was stopped by us,
-// from one that failed.
-func (r *Race) mayRestart(err error) bool {
-	return !r.again && r.ctx.Err() == nil && r.stats.Winner == PeerWon && (err == nil || err == errStopped)
+	go pump(ctx, id, open, block.Run{First: r.run.First, Want: want}, r.events)
 }
 
 func (r *Race) failure() error {
@@ -274,50 +381,12 @@ func (r *Race) failure() error {
 	return io.ErrUnexpectedEOF
 }
 
-// hedge starts the store leg for all that is left, beside the peer leg.
-func (r *Race) hedge() { r.hedgeFor(r.left) }
-
-func (r *Race) hedgeFor(run block.Run) {
-	if r.leg[storeLeg].started || r.leg[peerLeg].ended {
-		return
-	}
-	if r.legs.Slots != nil && !r.legs.Slots.TryAcquire() {
-		r.stats.NoSlot = true
-		return
-	}
-	r.slot = r.legs.Slots != nil
-	r.stats.Hedged = true
-	r.start(storeLeg, run)
-}
-
-func (r *Race) releaseSlot() {
-	if r.slot {
-		r.slot = false
-		r.legs.Slots.Release()
-	}
-}
-
-// start runs a leg in a goroutine of its own, which ends when its stream does;
-// finish and settle end the stream by cancelling the leg's context.
-func (r *Race) start(id legID, run block.Run) {
-	ctx, cancel := context.WithCancelCause(r.ctx)
-	r.leg[id] = leg{cancel: func() { cancel(errStopped) }, started: true}
-	open := r.legs.Peer
-	if id == storeLeg {
-		open = r.legs.Store
-		r.timer.Stop()
-	}
-	go pump(ctx, id, open, run, r.events)
-}
-
 // finish stops both legs. The race has then nothing more to hand out, but its
 // legs may still be ending: see Wait.
 func (r *Race) finish(err error) error {
 	r.timer.Stop()
 	for i := range r.leg {
-		if r.leg[i].started && !r.leg[i].ended {
-			r.leg[i].cancel()
-		}
+		r.leg[i].stop(errStopped)
 	}
 	return err
 }
@@ -326,24 +395,16 @@ func (r *Race) finish(err error) error {
 // returns the race's books. Call it once, after Next has returned an error.
 func (r *Race) Wait() Stats {
 	r.finish(nil)
-	for i := range r.leg {
-		for r.leg[i].started && !r.leg[i].ended {
-			ev := <-r.events
-			switch {
-			case ev.ended:
-				r.leg[ev.leg].ended = true
-				r.leg[ev.leg].cancel()
-			case ev.piece.Buf != nil:
-				r.waste(ev.piece)
-			}
-		}
-	}
-	for len(r.events) > 0 {
-		if ev := <-r.events; ev.piece.Buf != nil {
+	for !r.leg[peerLeg].idle() || !r.leg[storeLeg].idle() {
+		if ev := <-r.events; ev.ended {
+			r.ended(ev)
+		} else {
 			r.waste(ev.piece)
 		}
 	}
-	r.releaseSlot()
+	for len(r.events) > 0 {
+		r.waste((<-r.events).piece)
+	}
 	return r.stats
 }
 
