@@ -1,0 +1,304 @@
+// Package blockcache keeps blocks in memory-mapped files and finds them again
+// after a restart or a crash.
+//
+// It owns the mapped bytes: a Lease pins the slot of a block, and neither
+// eviction nor Close takes bytes away from a lease. A hit takes no lock,
+// allocates nothing and asks no clock. Writes happen behind: Offer never waits
+// for the disk, and a failing disk costs hits, not answers. What was not
+// verified is never lent: bytes of before a restart meet their checksum first.
+// It never fetches anything.
+package blockcache
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/bits"
+	"sync"
+	"sync/atomic"
+
+	"headstart/engine/block"
+)
+
+// errClosed: the cache is closed.
+var errClosed = errors.New("the cache is closed")
+
+// Entry says what a block is: it is kept beside the bytes, so that blocks and
+// what is known of their objects survive a restart.
+type Entry struct {
+	Object block.Object
+	Meta   block.Meta
+	ID     block.ID
+	Queue  block.Queue
+}
+
+// Path is one directory of the cache, usually on a disk of its own.
+type Path struct {
+	Dir string
+	// TotalBytes bounds the disk blocks of all files in Dir together.
+	TotalBytes int64
+	// The shares of the four queues, in percent: what a queue may hold whatever
+	// the others want; it may hold more while they don't. All zero means 40, 50,
+	// 5 and 5.
+	NormalPercent, TTLPercent, IndexPercent, DisposablePercent int
+}
+
+func (p Path) shares() [queueCount]int {
+	s := [queueCount]int{p.NormalPercent, p.TTLPercent, p.IndexPercent, p.DisposablePercent}
+	if s == [queueCount]int{} {
+		return [queueCount]int{40, 50, 5, 5}
+	}
+	return s
+}
+
+// Options says what the cache is made of. Without Paths it holds nothing.
+type Options struct {
+	Paths []Path
+	// BlockSize is the largest block in bytes, 0 for block.DefaultSize. Blocks
+	// that were cached with another one are given up.
+	BlockSize int64
+	// WriteQueueBytes bounds the blocks that wait to be written; an Offer beyond
+	// it is refused. 0 means 64 MiB.
+	WriteQueueBytes int64
+	// Logger is nil for slog's default.
+	Logger *slog.Logger
+
+	// open is nil but in tests that put faults below the cache.
+	open opener
+}
+
+// maxPathBytes is what 32 bits of units can address.
+const maxPathBytes = int64(1) << 32 * unit
+
+// Validate reports the first thing that is wrong.
+func (o Options) Validate() error {
+	size := o.blockSize()
+	if size < 1 || size > 1<<30 {
+		return fmt.Errorf("block size %d: want 1 byte to 1 GiB", size)
+	}
+	if o.WriteQueueBytes < 0 {
+		return fmt.Errorf("write queue of %d bytes: want 0 or more", o.WriteQueueBytes)
+	}
+	if len(o.Paths) > 255 {
+		return fmt.Errorf("%d cache paths: want 255 at most", len(o.Paths))
+	}
+	for _, p := range o.Paths {
+		least := overhead(p.TotalBytes) + metaBytes(1, maxCells) + pages(size)
+		if p.TotalBytes < least || p.TotalBytes >= maxPathBytes {
+			return fmt.Errorf("cache path %q: total size %d: want %d (one block and its metadata) to %d bytes",
+				p.Dir, p.TotalBytes, least, maxPathBytes-1)
+		}
+		sum := 0
+		for _, percent := range p.shares() {
+			if percent < 0 {
+				return fmt.Errorf("cache path %q: a share of %d percent", p.Dir, percent)
+			}
+			sum += percent
+		}
+		if sum > 100 {
+			return fmt.Errorf("cache path %q: the shares of the queues are %d percent together", p.Dir, sum)
+		}
+	}
+	return nil
+}
+
+func (o Options) blockSize() int64 {
+	if o.BlockSize == 0 {
+		return block.DefaultSize
+	}
+	return o.BlockSize
+}
+
+// Cache keeps blocks. All its methods may be called by many goroutines.
+type Cache struct {
+	index      *index
+	volumes    []*volume
+	ends       []uint64 // where in the hash space each volume ends
+	blockSize  int
+	queueBytes int64
+	count      counters
+	closing    sync.Once
+	closed     atomic.Bool
+}
+
+// Open brings the cache up with what its directories hold.
+func Open(o Options) (*Cache, error) {
+	if err := o.Validate(); err != nil {
+		return nil, fmt.Errorf("block cache: %w", err)
+	}
+	c := &Cache{blockSize: int(o.blockSize()), queueBytes: o.WriteQueueBytes}
+	if c.queueBytes == 0 {
+		c.queueBytes = 64 << 20
+	}
+	c.index = newIndex(func(w word) block.ID { return c.volumes[w.volume()].slots.at(w.slot()).id })
+	var total, sum int64
+	for _, p := range o.Paths {
+		total += p.TotalBytes
+	}
+	scratch := &sync.Pool{New: func() any { return new([scratchSize]byte) }}
+	for i, p := range o.Paths {
+		v := newVolume(uint8(i), p, o)
+		v.index, v.count, v.scratch = c.index, &c.count, scratch
+		sum += p.TotalBytes
+		end, _ := bits.Div64(uint64(sum), 0, uint64(total)+1)
+		c.volumes, c.ends = append(c.volumes, v), append(c.ends, end)
+		if err := v.start(o.open); err != nil {
+			c.volumes = c.volumes[:i]
+			return nil, errors.Join(fmt.Errorf("cache path %q: %w", p.Dir, err), c.Close())
+		}
+	}
+	return c, nil
+}
+
+// pin finds a block and pins its slot, adding weight to its pin word. The
+// caller gives the pin back; nil means that the block is not here.
+func (c *Cache) pin(id block.ID, weight uint64) (v *volume, n, stripe uint32) {
+	h := hashID(id)
+	s := &c.index.shards[hashShard(h)]
+	tag := hashTag(h)
+again:
+	t := s.table.Load()
+	for b := t.first(h); b != nil; b = t.next(b) {
+		for i := range b.words {
+			w := word(b.words[i].Load())
+			if w.tag() != tag || w == 0 {
+				continue
+			}
+			v, n, stripe = c.volumes[w.volume()], w.slot(), ownStripe()
+			v.slots.pin(n, stripe).Add(weight)
+			// Eviction clears the word first and looks at the pins then: either it
+			// sees ours or we see the word gone. While it is there the slot is this
+			// block's, and with our pin it stays so.
+			if word(b.words[i].Load()) != w || s.table.Load() != t {
+				v.unpin(n, stripe, weight)
+				goto again
+			}
+			if v.slots.at(n).id == id {
+				return v, n, stripe
+			}
+			v.unpin(n, stripe, weight)
+		}
+	}
+	return nil, 0, 0
+}
+
+// Get lends the block out if the cache has it, and counts as a use of it.
+func (c *Cache) Get(id block.ID) (block.Lease, bool) {
+	v, n, stripe := c.pin(id, oneHit)
+	if v == nil {
+		c.count.misses.Add(1)
+		return block.Lease{}, false
+	}
+	return v.lease(n, stripe)
+}
+
+// Peek is Get without an effect on what is evicted next.
+func (c *Cache) Peek(id block.ID) (block.Lease, bool) {
+	v, n, stripe := c.pin(id, onePin)
+	if v == nil {
+		return block.Lease{}, false
+	}
+	return v.lease(n, stripe)
+}
+
+// Offer hands a block to the cache, which keeps a reference of its own to b
+// until the bytes are on disk; reads are served from b meanwhile. It returns
+// whether the cache has the block now. It never waits for the disk.
+func (c *Cache) Offer(e *Entry, b *block.Buf) bool {
+	size := len(b.Bytes())
+	if size == 0 || size > c.blockSize || int(e.Queue) >= queueCount || len(c.volumes) == 0 {
+		c.count.refused.Add(1)
+		return false
+	}
+	if v, n, stripe := c.pin(e.ID, onePin); v != nil {
+		v.unpin(n, stripe, onePin)
+		return true
+	}
+	if c.count.pending.Load()+int64(size) > c.queueBytes {
+		c.count.queueFull.Add(1)
+		return false
+	}
+	h := hashID(e.ID)
+	if !c.volumeOf(h).offer(e, b, h) {
+		c.count.refused.Add(1)
+		return false
+	}
+	return true
+}
+
+// volumeOf returns the volume that new blocks with this hash go to; volumes
+// take part by their sizes.
+func (c *Cache) volumeOf(h uint64) *volume {
+	h *= 0x9E3779B97F4A7C15
+	for i, end := range c.ends {
+		if h < end {
+			return c.volumes[i]
+		}
+	}
+	return c.volumes[len(c.volumes)-1]
+}
+
+// Drop takes the block out, from the disk too, and reports whether it was
+// there. Leases of it stay good.
+func (c *Cache) Drop(id block.ID) bool {
+	v, n, stripe := c.pin(id, onePin)
+	if v == nil {
+		return false
+	}
+	dropped := v.drop(n)
+	v.unpin(n, stripe, onePin)
+	return dropped
+}
+
+// DropObject drops all of the first so many blocks of an object's version.
+func (c *Cache) DropObject(base block.ID, blocks uint64) {
+	for i := range blocks {
+		c.Drop(base.At(i))
+	}
+}
+
+// Objects yields every object that the cache has blocks of and knows by name.
+// One that lies on several paths comes several times.
+func (c *Cache) Objects(yield func(block.Object, block.Meta) bool) {
+	if c.closed.Load() {
+		return
+	}
+	for _, v := range c.volumes {
+		if !v.eachObject(yield) {
+			return
+		}
+	}
+}
+
+// Clear drops all blocks and gives the disk space back. Blocks that are lent
+// out are gone for new readers at once, and their space when they come back.
+func (c *Cache) Clear(ctx context.Context) error {
+	return c.all(func(v *volume) error { return v.clear(ctx) })
+}
+
+// Flush waits until every block offered so far is on disk or given up.
+func (c *Cache) Flush(ctx context.Context) error {
+	return c.all(func(v *volume) error { return v.flush(ctx) })
+}
+
+// all runs f for every volume at the same time.
+func (c *Cache) all(f func(*volume) error) error {
+	errs := make([]error, len(c.volumes))
+	var wg sync.WaitGroup
+	for i, v := range c.volumes {
+		wg.Go(func() { errs[i] = f(v) }) // ends by itself, with f
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// Close writes what waits and closes the files. Leases stay good; the last
+// one takes the mapping with it. Nothing is found or taken any more.
+func (c *Cache) Close() error {
+	c.closing.Do(func() {
+		c.closed.Store(true)
+		_ = c.all(func(v *volume) error { v.close(); return nil })
+	})
+	return nil
+}

@@ -1,0 +1,117 @@
+package blockcache
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"syscall"
+)
+
+// file is what a volume asks of the disk: the narrow place where tests put
+// faults.
+type file interface {
+	io.ReaderAt
+	io.WriterAt
+	io.Closer
+	Truncate(size int64) error
+	Sync() error
+	Size() (int64, error)
+	// Reserve makes the disk blocks of a range exist, without changing bytes.
+	Reserve(off, n int64) error
+	// Punch gives the disk blocks of a range back; it reads as zeros then.
+	Punch(off, n int64) error
+	// Map maps the first n bytes of the file for reading.
+	Map(n int64) ([]byte, error)
+}
+
+// opener opens a file of a volume, creating it when it is not there.
+type opener func(dir *os.Root, name string) (file, error)
+
+// diskFile is a file on a real disk.
+type diskFile struct{ *os.File }
+
+func openDiskFile(dir *os.Root, name string) (file, error) {
+	f, err := dir.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	st, err := f.Stat()
+	if err == nil && !st.Mode().IsRegular() {
+		err = fmt.Errorf("%s is not a regular file", f.Name())
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return diskFile{f}, nil
+}
+
+func (f diskFile) Size() (int64, error) {
+	st, err := f.Stat()
+	if err != nil {
+		return 0, err
+	}
+	return st.Size(), nil
+}
+
+// The modes of fallocate(2).
+const (
+	keepSize  = 1
+	punchHole = 2
+)
+
+func (f diskFile) fallocate(mode uint32, off, n int64) error {
+	for {
+		err := syscall.Fallocate(int(f.Fd()), mode, off, n)
+		if err != syscall.EINTR {
+			return os.NewSyscallError("fallocate", err)
+		}
+	}
+}
+
+func (f diskFile) Reserve(off, n int64) error {
+	err := f.fallocate(keepSize, off, n)
+	if errors.Is(err, errors.ErrUnsupported) {
+		// A file system without it: the write itself finds the space or fails.
+		return nil
+	}
+	return err
+}
+
+func (f diskFile) Punch(off, n int64) error { return f.fallocate(keepSize|punchHole, off, n) }
+
+func (f diskFile) Map(n int64) ([]byte, error) {
+	b, err := syscall.Mmap(int(f.Fd()), 0, int(n), syscall.PROT_READ, syscall.MAP_SHARED)
+	return b, os.NewSyscallError("mmap", err)
+}
+
+// errLocked: another process uses the directory.
+var errLocked = errors.New("another process has this cache directory open")
+
+// lockDir takes the directory for this process, until the file is closed.
+func lockDir(dir *os.Root) (*os.File, error) {
+	f, err := dir.OpenFile("headstart.lock", os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		if err == syscall.EWOULDBLOCK {
+			err = errLocked
+		}
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+// openRoot opens the directory, creating it when only it is missing.
+func openRoot(path string) (*os.Root, error) {
+	root, err := os.OpenRoot(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err := os.MkdirAll(path, 0o700); err != nil {
+			return nil, err
+		}
+		root, err = os.OpenRoot(path)
+	}
+	return root, err
+}

@@ -1,0 +1,72 @@
+package blockcache
+
+import "sync/atomic"
+
+// counters are written by whoever sees the event. Hits are not among them:
+// they are the high bits of the pin words.
+type counters struct {
+	misses, refused, queueFull, noRoom atomic.Uint64
+	evicted, corrupt                   atomic.Uint64
+	readErrors, writeErrors, diskFull  atomic.Uint64
+	// pending is bytes that wait to be written.
+	pending atomic.Int64
+}
+
+// Metrics is a snapshot of what the cache has done and holds.
+type Metrics struct {
+	// Hits and Misses are of Get.
+	Hits, Misses uint64
+	// Refused counts offers that were not taken, QueueFull and NoRoom those among
+	// them that met the bound of waiting bytes or found every block held.
+	Refused, QueueFull, NoRoom uint64
+	// Evicted counts blocks that made room, Corrupt blocks dropped because their
+	// bytes were wrong.
+	Evicted, Corrupt uint64
+	// ReadErrors and WriteErrors are of the disk, DiskFull those writes that
+	// found no space.
+	ReadErrors, WriteErrors, DiskFull uint64
+	// Blocks and Bytes are held now; PendingBytes of them are not on disk yet.
+	Blocks              int
+	Bytes, PendingBytes int64
+	// CapacityBytes is configured; AllocatedBytes of disk are in use, metadata
+	// included.
+	CapacityBytes, AllocatedBytes int64
+	// QueueBlocks and QueueBytes are what each queue holds, in the order of
+	// block.Queue; bytes of disk.
+	QueueBlocks [queueCount]int
+	QueueBytes  [queueCount]int64
+}
+
+// Metrics returns a snapshot. It looks at every slot.
+func (c *Cache) Metrics() Metrics {
+	m := Metrics{
+		Misses: c.count.misses.Load(), Refused: c.count.refused.Load(),
+		QueueFull: c.count.queueFull.Load(), NoRoom: c.count.noRoom.Load(),
+		Evicted: c.count.evicted.Load(), Corrupt: c.count.corrupt.Load(),
+		ReadErrors: c.count.readErrors.Load(), WriteErrors: c.count.writeErrors.Load(),
+		DiskFull: c.count.diskFull.Load(), PendingBytes: c.count.pending.Load(),
+	}
+	m.Refused += m.QueueFull
+	for _, v := range c.volumes {
+		v.addTo(&m)
+	}
+	return m
+}
+
+func (v *volume) addTo(m *Metrics) {
+	v.mu.Lock()
+	high := v.mu.space.high
+	m.Bytes += v.mu.bytes
+	m.CapacityBytes += v.capacity
+	m.AllocatedBytes += v.mu.reserved + metaBytes(high, v.mu.objects.high())
+	for i := range v.mu.policy.queues {
+		q := &v.mu.policy.queues[i]
+		m.Blocks += q.blocks
+		m.QueueBlocks[i] += q.blocks
+		m.QueueBytes[i] += int64(q.units) * unit
+	}
+	v.mu.Unlock()
+	for n := uint32(1); n <= high; n++ {
+		m.Hits += v.slots.hits(n)
+	}
+}

@@ -1,0 +1,211 @@
+package blockcache
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"time"
+
+	"headstart/engine/block"
+)
+
+// The three files of a volume. Every number is little-endian.
+//
+//	headstart.blocks   a header page, then a record for each slot number
+//	headstart.objects  a header page, then cells: parts of object descriptions
+//	headstart.data     bytes of blocks, nothing else
+//
+// A record is written after the bytes it speaks of, and none is ever trusted
+// beyond its own checksum: where records contradict each other the one with
+// the higher sequence number holds, and bytes are verified on first use.
+const (
+	formatVersion = 1
+	headerSize    = 4096
+	recordSize    = 64
+	cellSize      = 128
+	cellPayload   = cellSize - 32
+	maxCells      = 255
+
+	kindBlock  = 1
+	kindObject = 2
+)
+
+// ErrFormat: a file of the cache directory was written by something else or by
+// another version; it is left as it is.
+var ErrFormat = errors.New("not a cache file of this version")
+
+// header is the first page of the two files of metadata.
+type header struct {
+	blockSize int64
+}
+
+const magic = "HDSTRT\r\n"
+
+func (h header) encode() []byte {
+	b := make([]byte, headerSize)
+	copy(b, magic)
+	binary.LittleEndian.PutUint32(b[8:], formatVersion)
+	binary.LittleEndian.PutUint64(b[16:], uint64(h.blockSize))
+	binary.LittleEndian.PutUint32(b[12:], block.Checksum(b[16:]))
+	return b
+}
+
+// decodeHeader reads a header page. An empty or zeroed page, as a crash during
+// creation leaves it, is fresh and no error.
+func decodeHeader(b []byte) (h header, fresh bool, err error) {
+	if len(b) < headerSize || zero(b) {
+		if zero(b) {
+			return header{}, true, nil
+		}
+		return header{}, false, fmt.Errorf("%w: a header of %d bytes", ErrFormat, len(b))
+	}
+	if string(b[:8]) != magic {
+		return header{}, false, fmt.Errorf("%w: unknown magic %q", ErrFormat, b[:8])
+	}
+	if v := binary.LittleEndian.Uint32(b[8:]); v != formatVersion {
+		return header{}, false, fmt.Errorf("%w: format %d, this program reads format %d", ErrFormat, v, formatVersion)
+	}
+	if binary.LittleEndian.Uint32(b[12:]) != block.Checksum(b[16:headerSize]) {
+		return header{}, false, fmt.Errorf("%w: checksum of the header", ErrFormat)
+	}
+	return header{blockSize: int64(binary.LittleEndian.Uint64(b[16:]))}, false, nil
+}
+
+func zero(b []byte) bool {
+	for _, c := range b {
+		if c != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// record says what the bytes from start on are.
+type record struct {
+	seq   uint64
+	id    block.ID
+	start uint32 // in units
+	size  uint32 // in bytes
+	crc   uint32
+	queue block.Queue
+}
+
+func (r *record) encode(b *[recordSize]byte) {
+	*b = [recordSize]byte{4: kindBlock, 5: byte(r.queue)}
+	le := binary.LittleEndian
+	le.PutUint64(b[8:], r.seq)
+	le.PutUint64(b[16:], r.id.Hi)
+	le.PutUint64(b[24:], r.id.Lo)
+	le.PutUint64(b[32:], r.id.Index)
+	le.PutUint32(b[40:], r.start)
+	le.PutUint32(b[44:], r.size)
+	le.PutUint32(b[48:], r.crc)
+	le.PutUint32(b[0:], block.Checksum(b[4:]))
+}
+
+// decode reports whether b is a whole record that makes sense by itself.
+func (r *record) decode(b []byte) bool {
+	le := binary.LittleEndian
+	if len(b) != recordSize || b[4] != kindBlock || int(b[5]) >= queueCount ||
+		le.Uint32(b) != block.Checksum(b[4:]) {
+		return false
+	}
+	*r = record{
+		seq:   le.Uint64(b[8:]),
+		id:    block.ID{Hi: le.Uint64(b[16:]), Lo: le.Uint64(b[24:]), Index: le.Uint64(b[32:])},
+		start: le.Uint32(b[40:]),
+		size:  le.Uint32(b[44:]),
+		crc:   le.Uint32(b[48:]),
+		queue: block.Queue(b[5]),
+	}
+	return r.size > 0
+}
+
+// end returns the unit behind the block's last one.
+func (r *record) end() uint64 { return uint64(r.start) + uint64(unitsOf(int(r.size))) }
+
+// objectKey is the id of an object's version, without a block number.
+type objectKey struct{ hi, lo uint64 }
+
+func keyOf(id block.ID) objectKey { return objectKey{id.Hi, id.Lo} }
+
+// cell is a part of the description of an object.
+type cell struct {
+	seq         uint64
+	key         objectKey
+	part, parts uint8
+	payload     []byte
+}
+
+func (c *cell) encode(b *[cellSize]byte) {
+	*b = [cellSize]byte{4: kindObject, 5: c.part, 6: c.parts, 7: byte(len(c.payload))}
+	le := binary.LittleEndian
+	le.PutUint64(b[8:], c.seq)
+	le.PutUint64(b[16:], c.key.hi)
+	le.PutUint64(b[24:], c.key.lo)
+	copy(b[32:], c.payload)
+	le.PutUint32(b[0:], block.Checksum(b[4:]))
+}
+
+func (c *cell) decode(b []byte) bool {
+	le := binary.LittleEndian
+	if len(b) != cellSize || b[4] != kindObject || b[5] >= b[6] || b[7] > cellPayload ||
+		le.Uint32(b) != block.Checksum(b[4:]) {
+		return false
+	}
+	*c = cell{
+		seq:     le.Uint64(b[8:]),
+		key:     objectKey{le.Uint64(b[16:]), le.Uint64(b[24:])},
+		part:    b[5],
+		parts:   b[6],
+		payload: b[32 : 32+int(b[7])],
+	}
+	return true
+}
+
+// describe encodes what the cells of an object hold together.
+func describe(o block.Object, m block.Meta) []byte {
+	var b []byte
+	for _, s := range [...]string{o.Store, o.Bucket, o.Key, string(m.Version), m.ETag, m.ContentType} {
+		b = binary.AppendUvarint(b, uint64(len(s)))
+		b = append(b, s...)
+	}
+	b = binary.AppendVarint(b, m.Size)
+	if !m.Modified.IsZero() {
+		b = binary.AppendVarint(b, m.Modified.Unix())
+		b = binary.AppendUvarint(b, uint64(m.Modified.Nanosecond()))
+	}
+	return b
+}
+
+// parseDescription reads a description of the object with the given key, and
+// refuses one of any other object.
+func parseDescription(b []byte, key objectKey) (o block.Object, m block.Meta, ok bool) {
+	var parts [6]string
+	for i := range parts {
+		n, used := binary.Uvarint(b)
+		if used <= 0 || n > uint64(len(b)-used) {
+			return o, m, false
+		}
+		parts[i], b = string(b[used:used+int(n)]), b[used+int(n):]
+	}
+	o = block.Object{Store: parts[0], Bucket: parts[1], Key: parts[2]}
+	m = block.Meta{Version: block.Version(parts[3]), ETag: parts[4], ContentType: parts[5]}
+	size, used := binary.Varint(b)
+	if used <= 0 {
+		return o, m, false
+	}
+	m.Size, b = size, b[used:]
+	if len(b) > 0 {
+		sec, used := binary.Varint(b)
+		if used <= 0 {
+			return o, m, false
+		}
+		nsec, more := binary.Uvarint(b[used:])
+		if more <= 0 || nsec >= 1e9 {
+			return o, m, false
+		}
+		m.Modified = time.Unix(sec, int64(nsec)).UTC()
+	}
+	return o, m, keyOf(block.BaseID(o, m.Version)) == key
+}

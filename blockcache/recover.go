@@ -1,0 +1,318 @@
+package blockcache
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+
+	"headstart/engine/block"
+)
+
+// scanSize is how much metadata is read at once, in bytes.
+const scanSize = 1 << 20
+
+// open brings the files of the volume up and puts what they hold into the
+// index.
+func (v *volume) open(root *os.Root, open opener) error {
+	var err error
+	if v.lock, err = lockDir(root); err != nil {
+		return err
+	}
+	for _, f := range []struct {
+		name string
+		file *file
+	}{{"headstart.data", &v.data}, {"headstart.blocks", &v.blocks}, {"headstart.objects", &v.objects}} {
+		if *f.file, err = open(root, f.name); err != nil {
+			return v.abandon(err)
+		}
+	}
+	if err := v.readHeaders(); err != nil {
+		return v.abandon(err)
+	}
+	size := pages(v.capacity)
+	if err := v.data.Truncate(size); err != nil {
+		return v.abandon(err)
+	}
+	if v.arena, err = newArena(v.data, size); err != nil {
+		return v.abandon(err)
+	}
+	if err := v.recover(); err != nil {
+		return v.abandon(errors.Join(err, v.arena.close()))
+	}
+	return nil
+}
+
+// abandon closes what open has opened.
+func (v *volume) abandon(err error) error {
+	for _, f := range [...]file{v.data, v.blocks, v.objects} {
+		if f != nil {
+			err = errors.Join(err, f.Close())
+		}
+	}
+	return errors.Join(err, v.lock.Close())
+}
+
+// readHeaders checks that the metadata is ours and was written with the same
+// block size; blocks of another size can't be named any more and are given up.
+func (v *volume) readHeaders() error {
+	for _, f := range [...]file{v.blocks, v.objects} {
+		b := make([]byte, headerSize)
+		n, err := f.ReadAt(b, 0)
+		if err != nil && err != io.EOF {
+			return err
+		}
+		h, fresh, err := decodeHeader(b[:n])
+		if err != nil {
+			return err
+		}
+		if !fresh && h.blockSize == v.blockSize {
+			continue
+		}
+		if !fresh {
+			v.log.Info("the block size has changed: cache starts empty",
+				"dir", v.dir, "was", h.blockSize, "now", v.blockSize)
+		}
+		if err := f.Truncate(0); err != nil {
+			return err
+		}
+		if _, err := f.WriteAt(header{v.blockSize}.encode(), 0); err != nil {
+			return err
+		}
+		if err := f.Sync(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// scan calls each with the pieces of a metadata file, numbered from 1.
+func scan(f file, size int, each func(n uint32, b []byte)) error {
+	buf := make([]byte, scanSize)
+	n := uint32(1)
+	for off := int64(headerSize); ; {
+		got, err := f.ReadAt(buf, off)
+		if err != nil && err != io.EOF {
+			return err
+		}
+		for b := buf[:got]; len(b) >= size; b = b[size:] {
+			each(n, b[:size])
+			n++
+		}
+		if err == io.EOF {
+			return nil
+		}
+		off += int64(got)
+	}
+}
+
+// found is a record and the slot number that its place gives it.
+type found struct {
+	record
+	n uint32
+}
+
+// recover fills an empty volume from its files.
+func (v *volume) recover() error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	var list []found
+	err := scan(v.blocks, recordSize, func(n uint32, b []byte) {
+		f := found{n: n}
+		if n <= maxSlots(v.capacity) && f.decode(b) && int64(f.size) <= v.blockSize {
+			list = append(list, f)
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("read the records of %s: %w", v.dir, err)
+	}
+	cells, err := v.scanCells()
+	if err != nil {
+		return fmt.Errorf("read the objects of %s: %w", v.dir, err)
+	}
+	list = v.pickLocked(list, cells.high)
+	v.tileLocked(list)
+	v.fillLocked(list)
+	v.adoptCellsLocked(cells)
+	v.fitLocked(v.mu.space.high, v.mu.objects.high())
+	return v.adoptDataLocked()
+}
+
+// pickLocked drops records that can't all be true: beyond the capacity, two on
+// the same bytes, two of the same block. The younger ones stay.
+func (v *volume) pickLocked(list []found, cells uint32) []found {
+	var high uint32
+	for _, f := range list {
+		v.mu.seq = max(v.mu.seq, f.seq)
+		high = max(high, f.n)
+	}
+	end := uint64(max(0, v.capacity-overhead(v.capacity)-metaBytes(high, cells))) / unit
+	slices.SortFunc(list, func(a, b found) int { return int(int64(b.seq) - int64(a.seq)) })
+	seen := make(map[block.ID]bool, len(list))
+	list = slices.DeleteFunc(list, func(f found) bool {
+		double := seen[f.id]
+		seen[f.id] = true
+		return double || f.end() > end
+	})
+	slices.SortFunc(list, func(a, b found) int { return int(int64(a.start) - int64(b.start)) })
+	kept := list[:0]
+	for _, f := range list {
+		if len(kept) > 0 && uint64(f.start) < kept[len(kept)-1].end() {
+			if f.seq < kept[len(kept)-1].seq {
+				continue
+			}
+			kept = kept[:len(kept)-1]
+		}
+		kept = append(kept, f)
+	}
+	return kept
+}
+
+// tileLocked lays the tiles of the blocks, in the order of the file, and
+// vacant ones between them.
+func (v *volume) tileLocked(list []found) {
+	p := &v.mu.space
+	used := make(map[uint32]bool, len(list))
+	for _, f := range list {
+		used[f.n] = true
+		p.high = max(p.high, f.n)
+	}
+	for n := p.high; n > 0; n-- {
+		p.slots.grow(n)
+		if !used[n] {
+			p.giveNumber(n)
+		}
+	}
+	for _, f := range list {
+		if gap := f.start - p.frontier; gap > 0 {
+			if n := p.number(); n != 0 {
+				p.append(n, gap)
+				p.bin(n)
+			}
+		}
+		p.frontier = f.start
+		p.append(f.n, unitsOf(int(f.size)))
+	}
+}
+
+// fillLocked puts the blocks into index and queues, oldest first.
+func (v *volume) fillLocked(list []found) {
+	slices.SortFunc(list, func(a, b found) int { return int(int64(a.seq) - int64(b.seq)) })
+	for _, f := range list {
+		s := v.slots.at(f.n)
+		s.id, s.size, s.crc, s.queue = f.id, f.size, f.crc, f.queue
+		s.state.Store(slotUnchecked)
+		h := hashID(f.id)
+		if _, ok := v.index.put(f.id, h, makeWord(h, v.number, f.n)); !ok {
+			// Another directory holds it as well.
+			s.state.Store(slotVacant)
+			v.mu.space.give(f.n)
+			continue
+		}
+		v.mu.policy.insert(f.n)
+		v.mu.objects.hold(keyOf(f.id))
+		v.mu.bytes += int64(f.size)
+	}
+}
+
+// description is what the cells of one object say together.
+type description struct {
+	seq   uint64
+	cells []uint32
+	parts [][]byte
+}
+
+func (d *description) whole() bool { return !slices.Contains(d.cells, 0) }
+
+// cellScan is what a look at the objects file gives.
+type cellScan struct {
+	byKey map[objectKey]*description
+	high  uint32
+}
+
+// scanCells reads the descriptions of all objects, the youngest of each.
+func (v *volume) scanCells() (cellScan, error) {
+	out := cellScan{byKey: map[objectKey]*description{}}
+	err := scan(v.objects, cellSize, func(n uint32, b []byte) {
+		out.high = n
+		var c cell
+		if !c.decode(b) {
+			return
+		}
+		d := out.byKey[c.key]
+		if d == nil || c.seq > d.seq {
+			d = &description{seq: c.seq, cells: make([]uint32, c.parts), parts: make([][]byte, c.parts)}
+			out.byKey[c.key] = d
+		}
+		if c.seq == d.seq && int(c.parts) == len(d.cells) {
+			d.cells[c.part], d.parts[c.part] = n, slices.Clone(c.payload)
+		}
+	})
+	return out, err
+}
+
+// adoptCellsLocked takes over the cells of objects that have blocks; the
+// others are free.
+func (v *volume) adoptCellsLocked(found cellScan) {
+	t := &v.mu.objects
+	t.next = make([]uint32, found.high+1)
+	used := make([]bool, found.high+1)
+	for key, d := range found.byKey {
+		v.mu.seq = max(v.mu.seq, d.seq)
+		ref, held := t.byKey[key]
+		if !held || !d.whole() {
+			continue
+		}
+		ref.cells = d.cells[0]
+		t.byKey[key] = ref
+		for i, c := range d.cells {
+			used[c] = true
+			if i+1 < len(d.cells) {
+				t.next[c] = d.cells[i+1]
+			}
+		}
+	}
+	for c := found.high; c > 0; c-- {
+		if !used[c] {
+			t.next[c], t.free = t.free, c
+		}
+	}
+}
+
+// adoptDataLocked makes the disk blocks of the data file those of the tiles.
+func (v *volume) adoptDataLocked() error {
+	v.mu.reserved = pages(int64(v.mu.space.frontier) * unit)
+	if v.mu.reserved > 0 {
+		if err := v.data.Reserve(0, v.mu.reserved); err != nil {
+			v.log.Warn("the disk has no room for what the cache holds", "dir", v.dir, "error", err)
+		}
+	}
+	if rest := pages(v.capacity) - v.mu.reserved; rest > 0 {
+		return v.data.Punch(v.mu.reserved, rest)
+	}
+	return nil
+}
+
+// eachObject yields what the volume knows of the objects that it has blocks
+// of. It answers false when the caller has had enough.
+func (v *volume) eachObject(yield func(block.Object, block.Meta) bool) bool {
+	cells, err := v.scanCells()
+	if err != nil {
+		v.count.readErrors.Add(1)
+		return true
+	}
+	for key, d := range cells.byKey {
+		v.mu.Lock()
+		_, held := v.mu.objects.byKey[key]
+		v.mu.Unlock()
+		if !held || !d.whole() {
+			continue
+		}
+		o, m, ok := parseDescription(slices.Concat(d.parts...), key)
+		if ok && !yield(o, m) {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,154 @@
+package blockcache
+
+import (
+	"sync/atomic"
+	"unsafe"
+
+	"headstart/engine/block"
+)
+
+// The state of a slot. All edges but the two marked ones happen under the
+// volume's lock; readers load it while they hold a pin.
+//
+//	           take                written (writer)
+//	vacant ───────────▶ pending ─────────────────▶ ready
+//	  ▲ │ recover                  checked (reader)  │
+//	  │ └─────────────▶ unchecked ────────────────▶──┤
+//	  │                                              │
+//	  └──────────── dying ◀──────────────────────────┘
+//	       reap                retire (from any of the three)
+//
+// A slot is in the index from take or recover on until retire. It becomes
+// vacant, and its bytes may be written again, only when nobody holds a pin.
+const (
+	slotVacant uint32 = iota
+	slotPending
+	slotUnchecked
+	slotReady
+	slotDying
+)
+
+// slot is one tile of a volume: a block, or a vacant stretch. 0 is nobody's
+// number. It holds no pointers, so that the garbage collector skips a million
+// of them.
+type slot struct {
+	// id, start, size and crc are written under the volume's lock while the slot
+	// is vacant, and don't change until it is vacant again: who holds a pin reads
+	// them without the lock.
+	id    block.ID
+	state atomic.Uint32
+	start uint32 // in units
+	size  uint32 // of the block, in bytes
+	crc   uint32
+
+	// The rest is guarded by the volume's lock.
+	units       uint32 // what the tile spans
+	next, prev  uint32 // neighbours in an eviction queue or in a bin
+	left, right uint32 // neighbours in the file
+	seen        uint32 // hits that the eviction has already honoured
+	queue       block.Queue
+}
+
+// written is the writer's edge: false means that the block was dropped.
+func (s *slot) written() bool { return s.state.CompareAndSwap(slotPending, slotReady) }
+
+// checked is the edge of a reader that has verified the bytes.
+func (s *slot) checked() { s.state.CompareAndSwap(slotUnchecked, slotReady) }
+
+// retire marks a slot that is no longer in the index. It competes with written
+// and checked only, so it needs two tries at most.
+func (s *slot) retire() {
+	for {
+		old := s.state.Load()
+		if old == slotDying || s.state.CompareAndSwap(old, slotDying) {
+			return
+		}
+	}
+}
+
+// reaped reports whether the caller is the one who makes the slot vacant.
+func (s *slot) reaped() bool { return s.state.CompareAndSwap(slotDying, slotVacant) }
+
+const (
+	segBits  = 10
+	segSlots = 1 << segBits
+	segMask  = segSlots - 1
+
+	// stripes spread the pins of one slot, because a single word in a hot block
+	// would bounce between all cores.
+	stripeBits = 3
+	stripes    = 1 << stripeBits
+
+	// A pin word counts leases in its low bits, and in the high ones all hits
+	// ever: one atomic add pins and tells both eviction and metrics.
+	pinBits = 20
+	pinMask = 1<<pinBits - 1
+	onePin  = uint64(1)
+	oneHit  = uint64(1)<<pinBits + onePin
+)
+
+// segment is a part of the slot table: grown by segments, so that a slot never
+// moves under a reader.
+type segment struct {
+	slots [segSlots]slot
+	// pins of one stripe lie together, away from those of another stripe.
+	pins [stripes][segSlots]atomic.Uint64
+}
+
+// slotTable numbers the slots of one volume.
+type slotTable struct {
+	segs []atomic.Pointer[segment]
+}
+
+func newSlotTable(maxSlots uint32) slotTable {
+	return slotTable{segs: make([]atomic.Pointer[segment], maxSlots>>segBits+1)}
+}
+
+// grow makes slot n usable; under the volume's lock.
+func (t *slotTable) grow(n uint32) {
+	if p := &t.segs[n>>segBits]; p.Load() == nil {
+		p.Store(new(segment))
+	}
+}
+
+func (t *slotTable) at(n uint32) *slot {
+	return &t.segs[n>>segBits].Load().slots[n&segMask]
+}
+
+func (t *slotTable) pin(n, stripe uint32) *atomic.Uint64 {
+	return &t.segs[n>>segBits].Load().pins[stripe&(stripes-1)][n&segMask]
+}
+
+// letGo takes back what was added to a pin word.
+func (t *slotTable) letGo(n, stripe uint32, weight uint64) { t.pin(n, stripe).Add(-weight) }
+
+// pinned reports whether anybody holds n. Stripes are read one after another:
+// a pin is given back where it was taken, so a lasting one is always seen; who
+// comes later finds the index entry gone and lets go again.
+func (t *slotTable) pinned(n uint32) bool {
+	seg := t.segs[n>>segBits].Load()
+	for i := range seg.pins {
+		if seg.pins[i][n&segMask].Load()&pinMask != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// hits returns the hits that slot number n has ever had.
+func (t *slotTable) hits(n uint32) uint64 {
+	seg := t.segs[n>>segBits].Load()
+	var sum uint64
+	for i := range seg.pins {
+		sum += seg.pins[i][n&segMask].Load() >> pinBits
+	}
+	return sum
+}
+
+// ownStripe picks a stripe by the address of the goroutine's stack: cheap, and
+// the same goroutine keeps to the same lines.
+func ownStripe() uint32 {
+	var here byte
+	page := uint64(uintptr(unsafe.Pointer(&here))) >> 12
+	return uint32(page * 0x9E3779B97F4A7C15 >> (64 - stripeBits))
+}

@@ -1,0 +1,389 @@
+package blockcache
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+
+	"headstart/engine/block"
+)
+
+// volume is the part of the cache that lies in one directory.
+type volume struct {
+	number    uint8
+	dir       string
+	blockSize int64
+	capacity  int64 // bytes of disk, for everything
+	log       *slog.Logger
+	index     *index
+	count     *counters
+
+	lock                  *os.File
+	data, blocks, objects file
+	arena                 arena
+	slots                 slotTable
+
+	mu struct {
+		sync.Mutex
+		space   space
+		policy  policy
+		objects objectTable
+		seq     uint64
+		dying   int // slots out of the index that somebody still holds
+		// reserved is how far the data file has disk blocks, in bytes; the writer
+		// moves it. While the disk is full, ceiling is where the space ends, in
+		// units; after fullUntil growing is tried again.
+		reserved  int64
+		ceiling   uint32
+		fullUntil time.Time
+		// trim: give disk blocks behind the frontier back as it moves.
+		trim   bool
+		closed bool
+		jobs   []job
+		// bytes is what live blocks hold.
+		bytes int64
+	}
+
+	// pending has the bytes of blocks that are not on disk yet.
+	pending struct {
+		sync.Mutex
+		bufs map[uint32]*block.Buf
+	}
+
+	// wake tells the writer that jobs has grown; idle is closed when it has gone.
+	wake chan struct{}
+	idle chan struct{}
+
+	// checking keeps readers from verifying the same block side by side.
+	checking [64]sync.Mutex
+	scratch  *sync.Pool // *[scratchSize]byte
+}
+
+const scratchSize = 128 << 10
+
+func newVolume(number uint8, p Path, o Options) *volume {
+	v := &volume{
+		number: number, dir: p.Dir, blockSize: o.blockSize(), capacity: p.TotalBytes,
+		log: o.Logger, slots: newSlotTable(maxSlots(p.TotalBytes)),
+		wake: make(chan struct{}, 1), idle: make(chan struct{}),
+	}
+	if v.log == nil {
+		v.log = slog.Default()
+	}
+	v.mu.space = space{slots: &v.slots, mayUse: v.mayUseSlot}
+	v.mu.policy.slots = &v.slots
+	v.mu.objects = newObjectTable()
+	v.mu.ceiling = maxSlots(p.TotalBytes)
+	v.fitLocked(0, 0)
+	v.mu.policy.setShares(v.mu.space.limit, p.shares())
+	v.pending.bufs = map[uint32]*block.Buf{}
+	return v
+}
+
+// start opens the volume and starts its writer, which close stops.
+func (v *volume) start(open opener) error {
+	if open == nil {
+		open = openDiskFile
+	}
+	root, err := openRoot(v.dir)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(v.open(root, open), root.Close()); err != nil {
+		return err
+	}
+	go v.write() // until close
+	var m Metrics
+	v.addTo(&m)
+	v.log.Info("cache directory open", "dir", v.dir, "capacity", v.capacity, "blocks", m.Blocks, "bytes", m.Bytes)
+	return nil
+}
+
+// metaBytes returns what the metadata of so many slots and cells takes on
+// disk.
+func metaBytes(slots, cells uint32) int64 {
+	return 2*headerSize + pages(int64(slots)*recordSize) + pages(int64(cells)*cellSize)
+}
+
+const pageSize = 4096
+
+func pages(n int64) int64 { return (n + pageSize - 1) &^ (pageSize - 1) }
+
+// overhead is what the file system itself may add to the files of a volume:
+// directory entries and extent trees.
+func overhead(capacity int64) int64 { return 32<<10 + capacity>>11 }
+
+// fitLocked moves the limit of the space to what the metadata leaves, and
+// reports whether the space respects it already: if not, nothing changes.
+func (v *volume) fitLocked(slots, cells uint32) bool {
+	left := v.capacity - overhead(v.capacity) - metaBytes(slots, cells)
+	used := max(int64(v.mu.space.frontier)*unit, v.mu.reserved)
+	if used > left {
+		return false
+	}
+	v.mu.space.limit = min(uint32(left/unit), v.mu.ceiling)
+	return true
+}
+
+func (v *volume) mayUseSlot(high uint32) bool {
+	return high <= maxSlots(v.capacity) && v.fitLocked(high, v.mu.objects.high())
+}
+
+func (v *volume) mayUseCell(high uint32) bool { return v.fitLocked(v.mu.space.high, high) }
+
+// maxSlots is how many tiles a file of that many bytes can have.
+func maxSlots(capacity int64) uint32 { return uint32(capacity/unit) + 1 }
+
+// takeLocked finds room for a block of the given size, if need be by evicting
+// others, and returns its slot; 0 when all that could go is held.
+func (v *volume) takeLocked(size int, queue block.Queue) uint32 {
+	units := unitsOf(size)
+	for {
+		if n := v.mu.space.take(units); n != 0 {
+			return n
+		}
+		n := v.mu.policy.victim(queue, units)
+		if n == 0 {
+			return 0
+		}
+		v.evictAroundLocked(n, units)
+	}
+}
+
+// evictAroundLocked evicts the victim and, when the hole is too small, its
+// neighbours in the file until it is large enough or they are held.
+func (v *volume) evictAroundLocked(n, units uint32) {
+	v.count.evicted.Add(1)
+	hole := v.retireLocked(n)
+	for hole != 0 {
+		s := v.slots.at(hole)
+		if s.units >= units {
+			return
+		}
+		next := s.right
+		if next == 0 || !v.evictableLocked(next) {
+			next = s.left
+		}
+		if next == 0 || !v.evictableLocked(next) {
+			return
+		}
+		v.count.evicted.Add(1)
+		hole = v.retireLocked(next)
+	}
+}
+
+func (v *volume) evictableLocked(n uint32) bool {
+	st := v.slots.at(n).state.Load()
+	return (st == slotReady || st == slotUnchecked) && !v.slots.pinned(n)
+}
+
+// retireLocked takes a block out of index and queue, and makes its space
+// vacant unless somebody holds it; then the last holder does. It returns the
+// vacant tile that came of it, 0 for none.
+func (v *volume) retireLocked(n uint32) uint32 {
+	s := v.slots.at(n)
+	h := hashID(s.id)
+	if !v.index.remove(h, makeWord(h, v.number, n)) {
+		return 0
+	}
+	v.mu.policy.remove(n)
+	s.retire()
+	v.mu.dying++
+	v.mu.bytes -= int64(s.size)
+	return v.reapLocked(n)
+}
+
+// reapLocked makes a dying slot vacant if nobody holds it.
+func (v *volume) reapLocked(n uint32) uint32 {
+	s := v.slots.at(n)
+	if s.state.Load() != slotDying || v.slots.pinned(n) || !s.reaped() {
+		return 0
+	}
+	v.mu.dying--
+	v.mu.objects.release(keyOf(s.id))
+	hole := v.mu.space.give(n)
+	if v.mu.dying == 0 {
+		switch {
+		case v.mu.closed:
+			v.unmapLocked()
+		case v.mu.trim:
+			v.mu.trim = false
+			v.pushLocked(job{kind: jobTrim})
+		}
+	}
+	return hole
+}
+
+// unpin gives back what pin took; weight is what was added.
+func (v *volume) unpin(n, stripe uint32, weight uint64) {
+	v.slots.letGo(n, stripe, weight)
+	if v.slots.at(n).state.Load() == slotDying {
+		v.mu.Lock()
+		v.reapLocked(n)
+		v.mu.Unlock()
+	}
+}
+
+// token names a pin in a lease.
+func token(n, stripe uint32) uint64 { return uint64(stripe)<<32 | uint64(n) }
+
+// ReleaseLease implements block.Memory.
+func (v *volume) ReleaseLease(token uint64) { v.unpin(uint32(token), uint32(token>>32), onePin) }
+
+// CopyLease implements block.Memory. It reads the file rather than the
+// mapping: a page that is gone is an error then, not a fault, and one that is
+// cold costs a thread, not a processor.
+func (v *volume) CopyLease(token uint64, lent []byte, off int, dst []byte) (int, error) {
+	n := uint32(token)
+	dst = dst[:min(len(dst), len(lent)-off)]
+	got, err := v.data.ReadAt(dst, int64(v.slots.at(n).start)*unit+int64(off))
+	if got == len(dst) {
+		return got, nil
+	}
+	v.count.readErrors.Add(1)
+	v.drop(n)
+	if err == io.EOF {
+		err = io.ErrUnexpectedEOF
+	}
+	return got, fmt.Errorf("read a cached block of %s: %w", v.dir, err)
+}
+
+// drop takes the block out for good: its record goes too. The caller holds a
+// pin. It reports whether the block was still there.
+func (v *volume) drop(n uint32) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	s := v.slots.at(n)
+	if v.mu.closed || s.state.Load() == slotDying {
+		return false
+	}
+	v.pushLocked(job{kind: jobErase, n: n})
+	v.retireLocked(n)
+	return true
+}
+
+// lease lends the block of a pinned slot out. Without one it has let go of the
+// pin.
+func (v *volume) lease(n, stripe uint32) (block.Lease, bool) {
+	s := v.slots.at(n)
+	if s.state.Load() == slotReady {
+		return v.lend(s, token(n, stripe)), true
+	}
+	return v.leaseSlow(n, stripe)
+}
+
+func (v *volume) lend(s *slot, token uint64) block.Lease {
+	return block.NewLease(v, token, v.arena.bytes(int64(s.start)*unit, int(s.size)), s.crc)
+}
+
+// leaseSlow lends a block that is not ready: one that is still being written
+// from its buffer, one of before the restart after a look at its bytes.
+func (v *volume) leaseSlow(n, stripe uint32) (block.Lease, bool) {
+	s := v.slots.at(n)
+	if s.state.Load() == slotPending {
+		v.pending.Lock()
+		b := v.pending.bufs[n]
+		if b != nil {
+			b.Retain()
+		}
+		v.pending.Unlock()
+		if b != nil {
+			v.unpin(n, stripe, onePin)
+			return b.Lease(), true
+		}
+	}
+	if s.state.Load() == slotUnchecked {
+		v.check(n)
+	}
+	if s.state.Load() == slotReady {
+		return v.lend(s, token(n, stripe)), true
+	}
+	v.unpin(n, stripe, onePin)
+	return block.Lease{}, false
+}
+
+// check verifies the bytes of an unchecked slot; wrong ones cost the block.
+func (v *volume) check(n uint32) {
+	mu := &v.checking[n%uint32(len(v.checking))]
+	mu.Lock()
+	defer mu.Unlock()
+	s := v.slots.at(n)
+	if s.state.Load() != slotUnchecked {
+		return
+	}
+	err := v.verify(s)
+	if err == nil {
+		s.checked()
+		return
+	}
+	if !v.drop(n) {
+		return // somebody else did, and counted it
+	}
+	if errors.Is(err, block.ErrCorrupt) {
+		v.count.corrupt.Add(1)
+	} else {
+		v.count.readErrors.Add(1)
+	}
+}
+
+// verify reads a block and compares its checksum.
+func (v *volume) verify(s *slot) error {
+	buf := v.scratch.Get().(*[scratchSize]byte)
+	defer v.scratch.Put(buf)
+	off, left, sum := int64(s.start)*unit, int(s.size), checksum{}
+	for left > 0 {
+		p := buf[:min(left, len(buf))]
+		if n, err := v.data.ReadAt(p, off); n < len(p) {
+			if err == io.EOF {
+				return block.ErrCorrupt
+			}
+			return err
+		}
+		sum.add(p)
+		v.arena.wrote(off, p)
+		off, left = off+int64(len(p)), left-len(p)
+	}
+	if sum.crc != s.crc {
+		return block.ErrCorrupt
+	}
+	return nil
+}
+
+// unmapLocked ends a closed volume, when nobody holds a byte of it.
+func (v *volume) unmapLocked() {
+	err := errors.Join(v.arena.close(), v.data.Close(), v.blocks.Close(), v.objects.Close(), v.lock.Close())
+	if err != nil {
+		v.log.Warn("close cache directory", "dir", v.dir, "error", err)
+	}
+}
+
+// close stops the writer, lets go of all blocks and closes the files as soon
+// as no lease is left. What is on disk stays.
+func (v *volume) close() {
+	v.mu.Lock()
+	v.mu.closed = true
+	v.mu.Unlock()
+	v.wakeWriter()
+	<-v.idle
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.mu.dying++ // keeps the files open until all blocks are out
+	v.retireAllLocked()
+	if v.mu.dying--; v.mu.dying == 0 {
+		v.unmapLocked()
+	}
+}
+
+// retireAllLocked empties the volume; held blocks go when they are released.
+func (v *volume) retireAllLocked() {
+	for i := range v.mu.policy.queues {
+		q := &v.mu.policy.queues[i]
+		for q.oldest != 0 {
+			v.retireLocked(q.oldest)
+		}
+	}
+}
