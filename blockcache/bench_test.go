@@ -28,6 +28,7 @@ func BenchmarkGet(b *testing.B) {
 		order[i] = ids[zipf.Uint64()]
 	}
 	b.ReportAllocs()
+	b.ResetTimer()
 	b.RunParallel(func(pb *testing.PB) {
 		for i := rand.IntN(len(order)); pb.Next(); i++ {
 			l, ok := c.Get(order[i%len(order)])

@@ -14,10 +14,10 @@ import (
 // each batch everything agrees, and no lease has ever had a wrong byte.
 func TestLC04_LC26_IndexQueuesTilesAndGaugesAgree(t *testing.T) {
 	o := options(t.TempDir(), 1<<20, 16*kib)
-	o.WriteQueueBytes = 256 * kib
+	o.WriteQueueBytes = 512 * kib
 	c := open(t, o)
 	sizes := []int{1, 16*kib - 1, 16 * kib, 5000}
-	const keys = 150
+	const keys = 400
 	for round := range 5 {
 		var wg sync.WaitGroup
 		for g := range 8 {

@@ -120,7 +120,7 @@ func overhead(capacity int64) int64 { return 32<<10 + capacity>>11 }
 // fitLocked moves the limit of the space to what the metadata leaves, and
 // reports whether the space respects it already: if not, nothing changes.
 func (v *volume) fitLocked(slots, cells uint32) bool {
-	left := v.capacity - overhead(v.capacity) - metaBytes(slots, cells)
+	left := (v.capacity - overhead(v.capacity) - metaBytes(slots, cells)) &^ (pageSize - 1)
 	used := max(int64(v.mu.space.frontier)*unit, v.mu.reserved)
 	if used > left {
 		return false

@@ -1,0 +1,173 @@
+package blockcache
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"headstart/engine/block"
+)
+
+// smallDisk has room for so many bytes of each file.
+type smallDisk struct {
+	file
+	room *atomic.Int64
+}
+
+func (f smallDisk) Reserve(off, n int64) error {
+	if off+n > f.room.Load() {
+		return syscall.ENOSPC
+	}
+	return f.file.Reserve(off, n)
+}
+
+// A full disk costs growth, not the cache: what is reserved is used on, and
+// when there is room again the cache grows into it by itself.
+func TestLC09_LC19_FullDiskIsLivedWithAndLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var room atomic.Int64
+		o := options(t.TempDir(), 8<<20, 64*kib)
+		o.open = func(dir *os.Root, name string) (file, error) {
+			f, err := openDiskFile(dir, name)
+			return smallDisk{f, &room}, err
+		}
+		c := open(t, o)
+		put := func(from, to int) (there int) {
+			for i := from; i < to; i++ {
+				offer(c, i, 0, 64*kib, block.QueueNormal)
+				flush(t, c)
+				if l, ok := c.Get(id(i, 0)); ok {
+					there++
+					if !bytes.Equal(bytesOf(t, &l), content(id(i, 0), 64*kib)) {
+						t.Fatalf("block %d is wrong", i)
+					}
+				}
+			}
+			invariants(t, c)
+			return there
+		}
+		if n := put(0, 10); n != 0 {
+			t.Errorf("%d blocks on a disk without room", n)
+		}
+		if m := c.Metrics(); m.DiskFull != 1 || m.Blocks != 0 {
+			t.Errorf("a disk without room: %+v", m)
+		}
+		room.Store(1 << 20)
+		time.Sleep(2 * fullRetry)
+		if n := put(10, 60); n < 48 {
+			t.Errorf("%d of 50 new blocks on a disk with room for 16", n)
+		}
+		if m := c.Metrics(); m.Blocks < 15 || m.Blocks > 16 {
+			t.Errorf("a disk with room for 16: %+v", m)
+		}
+		room.Store(1 << 30)
+		time.Sleep(2 * fullRetry)
+		if n := put(60, 160); n != 100 {
+			t.Errorf("%d of 100 new blocks on a disk with room", n)
+		}
+		if m := c.Metrics(); m.Blocks < 100 {
+			t.Errorf("a disk with room: %+v", m)
+		}
+		_ = c.Close()
+	})
+}
+
+// failing fails writes or reads on demand.
+type failing struct {
+	file
+	reads, writes *atomic.Pointer[error]
+}
+
+func (f failing) WriteAt(p []byte, off int64) (int, error) {
+	if err := f.writes.Load(); err != nil {
+		return 0, *err
+	}
+	return f.file.WriteAt(p, off)
+}
+
+func (f failing) ReadAt(p []byte, off int64) (int, error) {
+	if err := f.reads.Load(); err != nil {
+		return 0, *err
+	}
+	return f.file.ReadAt(p, off)
+}
+
+func TestLC16_DiskErrorsAreMissesAndPass(t *testing.T) {
+	var reads, writes atomic.Pointer[error]
+	o := options(t.TempDir(), 8<<20, 64*kib)
+	o.open = func(dir *os.Root, name string) (file, error) {
+		f, err := openDiskFile(dir, name)
+		return failing{f, &reads, &writes}, err
+	}
+	c := open(t, o)
+	offer(c, 0, 0, 64*kib, block.QueueNormal)
+	flush(t, c)
+	for i, errno := range []error{syscall.EIO, syscall.EROFS, syscall.EDQUOT} {
+		writes.Store(&errno)
+		offer(c, 1, 0, 64*kib, block.QueueNormal)
+		flush(t, c)
+		lacks(t, c, 1, 0)
+		has(t, c, 0, 0, 64*kib)
+		if m := c.Metrics(); m.WriteErrors != uint64(i+1) || m.PendingBytes != 0 {
+			t.Errorf("%v: %+v", errno, m)
+		}
+	}
+	writes.Store(nil)
+	offer(c, 2, 0, 64*kib, block.QueueNormal)
+	flush(t, c)
+	has(t, c, 2, 0, 64*kib)
+
+	var eio error = syscall.EIO
+	reads.Store(&eio)
+	l, ok := c.Get(id(2, 0))
+	if _, err := l.CopyAt(make([]byte, 100), 0); !ok || err == nil {
+		t.Errorf("CopyAt on a disk that can't read: %v", err)
+	}
+	l.Release()
+	reads.Store(nil)
+	lacks(t, c, 2, 0)
+	has(t, c, 0, 0, 64*kib)
+	invariants(t, c)
+}
+
+// The file is cut short under the running cache: no fault, no wrong byte.
+func TestLC10_TruncatedUnderReaders(t *testing.T) {
+	for _, size := range []int64{0, 1, 10 * 64 * kib} {
+		dir := t.TempDir()
+		c := open(t, options(dir, 8<<20, 64*kib))
+		for i := range 20 {
+			offer(c, i, 0, 64*kib, block.QueueNormal)
+		}
+		flush(t, c)
+		if err := os.Truncate(filepath.Join(dir, "headstart.data"), size); err != nil {
+			t.Fatal(err)
+		}
+		left := 0
+		for i := range 20 {
+			l, ok := c.Get(id(i, 0))
+			if !ok {
+				t.Fatalf("block %d is not there", i)
+			}
+			got := make([]byte, l.Len())
+			if n, err := l.CopyAt(got, 0); err == nil {
+				left++
+				if n != len(got) || !bytes.Equal(got, content(id(i, 0), 64*kib)) {
+					t.Errorf("cut to %d: block %d is wrong", size, i)
+				}
+			}
+			l.Release()
+		}
+		if int64(left) != size/(64*kib) {
+			t.Errorf("cut to %d bytes: %d blocks left", size, left)
+		}
+		if m := c.Metrics(); m.ReadErrors != uint64(20-left) || m.Blocks != left {
+			t.Errorf("cut to %d bytes: %+v", size, m)
+		}
+		invariants(t, c)
+	}
+}
