@@ -302,3 +302,6 @@ func (c *Cache) Close() error {
 	})
 	return nil
 }
+
+// Disabled reports that the cache has no path: it holds nothing and never will.
+func (c *Cache) Disabled() bool { return len(c.volumes) == 0 }

@@ -3,6 +3,8 @@ package s3law
 import (
 	"crypto/md5"
 	"fmt"
+	"io"
+	"log"
 	"net"
 	"net/http"
 	"strings"
@@ -66,7 +68,11 @@ func Start(o Options) (*Server, error) {
 		url:      "http://" + ln.Addr().String(),
 		done:     make(chan struct{}),
 	}
-	s.http = &http.Server{Handler: s.Injector, ReadHeaderTimeout: time.Minute}
+	s.http = &http.Server{
+		Handler: s.Injector, ReadHeaderTimeout: time.Minute,
+		// Losers of races hang up: gofakes3 then tries to answer with an error.
+		ErrorLog: log.New(io.Discard, "", 0),
+	}
 	go func() { // ends when Close closes the listener
 		defer close(s.done)
 		_ = s.http.Serve(ln)
