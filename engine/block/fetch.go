@@ -47,6 +47,19 @@ type Addr struct {
 	Port int
 }
 
+// ParseAddr reads what Addr.String writes.
+func ParseAddr(text string) (Addr, error) {
+	host, port, err := net.SplitHostPort(text)
+	if err != nil {
+		return Addr{}, fmt.Errorf("address %q: want host:port", text)
+	}
+	n, err := strconv.ParseUint(port, 10, 16)
+	if err != nil || n == 0 || host == "" {
+		return Addr{}, fmt.Errorf("address %q: want host:port with a port from 1 to 65535", text)
+	}
+	return Addr{Host: host, Port: int(n)}, nil
+}
+
 // String joins host and port as net.Dial takes them.
 func (a Addr) String() string { return net.JoinHostPort(a.Host, strconv.Itoa(a.Port)) }
 

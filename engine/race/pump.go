@@ -13,6 +13,9 @@ import (
 // need the leg any more.
 var errStopped = errors.New("the other leg of the race has won")
 
+// ErrPanic is in the error of a leg that panicked.
+var ErrPanic = errors.New("panic")
+
 // pump reads one leg's stream to its end and passes all of it on. It never
 // blocks: events has room for all that a leg can send.
 func pump(ctx context.Context, id legID, open Open, run block.Run, events chan<- event) {
@@ -28,7 +31,7 @@ func pump(ctx context.Context, id legID, open Open, run block.Run, events chan<-
 func relay(ctx context.Context, id legID, open Open, run block.Run, events chan<- event) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("panic in the %s leg: %v", id.source(), p)
+			err = fmt.Errorf("%w in the %s leg: %v", ErrPanic, id.source(), p)
 		}
 	}()
 	stream, err := open(ctx, run)

@@ -1,0 +1,262 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"headstart/blockcache"
+	"headstart/engine/block"
+	"headstart/engine/flight"
+	"headstart/engine/object"
+	"headstart/engine/plan"
+	"headstart/engine/profile"
+	"headstart/engine/race"
+	"headstart/shards"
+)
+
+// mode is how the misses of a read are fetched.
+type mode struct {
+	// flights is the table that the read joins: Engine.races when a peer may be
+	// asked, else Engine.gets.
+	flights *flight.Table
+	peers   bool
+	asked   shards.Snapshot
+	query   *profile.Query
+}
+
+// decide looks whom a read that misses may ask. Without candidates it goes to
+// object storage, and the FE is asked behind it (S02).
+func (e *Engine) decide(req *block.Read, query *profile.Query) mode {
+	alone := mode{flights: e.gets, query: query}
+	if req.NoPeer || e.Peers == nil || !e.Settings.EnableCacheReadFromPeer.Load() {
+		return alone
+	}
+	if req.Route.Kind == block.RouteExternal && !e.Settings.EnableExternalPeerRead.Load() {
+		return alone
+	}
+	snap := e.Table.Candidates(req.Route)
+	switch snap.State() {
+	case shards.Empty:
+		e.count.lazyFetch.Add(1)
+		query.AddLazyFetch()
+		e.lookUp(req.Route, query)
+		return alone
+	case shards.Ready:
+		return mode{flights: e.races, peers: true, asked: snap, query: query}
+	}
+	return alone
+}
+
+// fetch starts the work behind led flights, whose blocks rise. req is a
+// template: each run gets a copy of its own.
+func (e *Engine) fetch(m mode, req *block.Fetch, known *object.Known, led []*flight.Flight) {
+	indexes := make([]uint64, len(led))
+	for i, f := range led {
+		indexes[i] = f.ID().Index
+	}
+	runs := plan.Runs(indexes, block.MaxRun)
+	if !m.peers {
+		var spans []block.Run
+		for _, run := range runs {
+			spans = append(spans, plan.Spans(run, e.getMaxBlocks())...)
+		}
+		runs = spans
+	}
+	for _, run := range runs {
+		part := *req
+		part.Run = run
+		t := e.newTask(flight.NewFetch(context.Background()), m, &part, known)
+		for range run.Count() {
+			t.flights[led[0].ID().Index-run.First] = led[0]
+			t.fetch.Lead(led[0])
+			led = led[1:]
+		}
+		go t.drive() // ends with its race, or when nobody waits for its flights
+	}
+}
+
+func (e *Engine) getMaxBlocks() int {
+	return max(1, min(int(e.Settings.ObjectStorageGetMaxBlocks.Load()), block.MaxRun))
+}
+
+// task is one run on its way: it drives a race and lands its blocks.
+type task struct {
+	e       *Engine
+	fetch   *flight.Fetch
+	mode    mode
+	req     *block.Fetch
+	known   *object.Known
+	started time.Time
+	// flights[i] is the flight of block Run.First+i, nil when there is none. The
+	// task is a waiter itself of those in owned.
+	flights [block.MaxRun]*flight.Flight
+	owned   uint16
+	// learning is set until the object is known.
+	learning *flight.Flight
+
+	leg  *peerLeg
+	race *race.Race
+	// direct: the store leg is this task's own GET, not a share in others.
+	direct bool
+	raced  bool
+	err    error
+}
+
+func (e *Engine) newTask(fetch *flight.Fetch, m mode, req *block.Fetch, known *object.Known) *task {
+	return &task{e: e, fetch: fetch, mode: m, req: req, known: known, started: time.Now(), err: flight.ErrRetry}
+}
+
+// drive runs the race to its end. Whatever happens, every flight of the task is
+// over when it returns.
+func (t *task) drive() {
+	defer t.end()
+	t.start()
+	for {
+		piece, src, err := t.race.Next()
+		if err != nil {
+			t.finish(err)
+			return
+		}
+		res := t.result(piece, src)
+		if t.known == nil {
+			if !t.learn(t.race.Meta(), piece, res) {
+				piece.Buf.Release()
+				t.finish(errors.New("the reply does not say what the object is"))
+				return
+			}
+			piece.Buf.Release()
+			continue
+		}
+		t.land(piece, res)
+	}
+}
+
+// start starts the race: with peers if the read may ask them, as a sequence if
+// races are switched off or too many run (S07).
+func (t *task) start() {
+	e := t.e
+	legs := race.Legs{Store: t.get, BlockSize: e.BlockSize}
+	t.direct = !t.mode.peers || t.known == nil
+	if t.mode.peers {
+		t.raced = e.Settings.EnablePeerS3Race.Load() && e.Races.TryAcquire()
+		if !t.raced {
+			e.count.raceSequential.Add(1)
+		}
+		t.leg = &peerLeg{e: e, req: t.req, asked: t.mode.asked}
+		legs.Peer = t.leg.open
+		legs.Sequential = !t.raced
+		legs.HeadStart = time.Duration(e.Settings.PeerRaceHedgeDelayMS.Load()) * time.Millisecond
+		legs.Slots = e.RaceGets
+		if !t.direct {
+			legs.Store = t.shareGets
+		}
+	}
+	t.race = race.Start(t.fetch.Context(), t.req.Run, t.req.Meta, legs)
+}
+
+// result describes a piece for those who wait for it.
+func (t *task) result(piece block.Piece, src block.Source) flight.Result {
+	res := flight.Result{Buf: piece.Buf, Index: piece.Index, Source: src, Took: time.Since(t.started)}
+	if src == block.SourcePeer {
+		if c := t.leg.served.Load(); c != nil {
+			res.Peer, res.SameGroup = c.Addr, c.GroupID == t.e.GroupID
+		}
+	}
+	return res
+}
+
+// land offers a block to the cache, then wakes its waiters: a reader that comes
+// between the two finds one or the other. It takes over the piece's reference.
+func (t *task) land(piece block.Piece, res flight.Result) {
+	if res.Source == block.SourcePeer || t.direct {
+		t.keep(piece)
+	}
+	i := piece.Index - t.req.Run.First
+	f := t.flights[i]
+	if f == nil {
+		piece.Buf.Release()
+		return
+	}
+	f.Land(res)
+	t.letGo(i)
+}
+
+// keep offers a block to the cache, which takes a reference of its own or says no.
+func (t *task) keep(piece block.Piece) {
+	t.e.Cache.Offer(&blockcache.Entry{
+		Object: t.req.Object, Meta: t.known.Meta, ID: t.known.Base.At(piece.Index), Queue: t.req.Queue,
+	}, piece.Buf)
+}
+
+// letGo ends the task's own wait for block i of its run.
+func (t *task) letGo(i uint64) {
+	if t.owned&(1<<i) != 0 {
+		t.owned &^= 1 << i
+		t.flights[i].Leave()
+	}
+	t.flights[i] = nil
+}
+
+// finish notes why the race ended. io.EOF means that all there is has landed.
+func (t *task) finish(err error) {
+	if err == io.EOF {
+		if t.known == nil && t.learn(t.race.Meta(), block.Piece{}, flight.Result{}) {
+			return // an object without a byte where the read begins
+		}
+		err = io.ErrUnexpectedEOF
+	}
+	switch {
+	case errors.Is(err, context.Canceled):
+		err = flight.ErrRetry // nobody waits any more, or the engine closes
+	case errors.Is(err, race.ErrPanic):
+		t.panicked(err)
+		err = flight.ErrRetry // one of the waiters takes over
+	}
+	t.err = t.wrap(err)
+}
+
+func (t *task) panicked(err error) {
+	t.e.count.panics.Add(1)
+	t.e.Logger.Error("fetch panicked", "object", t.req.Object.String(), "error", err)
+}
+
+// wrap makes err a *block.Error, once.
+func (t *task) wrap(err error) error {
+	var typed *block.Error
+	if errors.Is(err, flight.ErrRetry) || errors.As(err, &typed) {
+		return err
+	}
+	return &block.Error{Op: "read", Object: t.req.Object, Source: block.SourceStore, Err: err}
+}
+
+// end lands what has not come, waits for the legs and closes the books. A panic
+// on the way is an error of this fetch alone: the next reader tries again.
+func (t *task) end() {
+	if p := recover(); p != nil {
+		t.panicked(fmt.Errorf("panic: %v", p))
+	}
+	if t.learning != nil {
+		t.learning.Land(flight.Result{Err: t.err})
+	}
+	for i, f := range t.flights {
+		if f != nil {
+			f.Land(flight.Result{Err: t.err})
+			t.letGo(uint64(i))
+		}
+	}
+	t.fetch.End()
+	if t.race == nil {
+		return
+	}
+	stats := t.race.Wait()
+	if t.raced {
+		t.e.Races.Release()
+	}
+	t.e.count.addRace(stats, t.raced)
+	if t.raced && (stats.Winner == race.PeerWon || stats.Winner == race.StoreWon) {
+		t.mode.query.AddRace(stats.Winner == race.PeerWon)
+	}
+}

@@ -1,0 +1,147 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"math"
+	"time"
+
+	"headstart/engine/block"
+	"headstart/engine/flight"
+	"headstart/engine/object"
+	"headstart/engine/plan"
+)
+
+// stale reports that an object which may change was learned too long ago.
+func (e *Engine) stale(known *object.Known, version block.Version) bool {
+	if version == block.Immutable {
+		return false
+	}
+	ms := e.Settings.ExternalRevalidateMS.Load()
+	return ms >= 0 && time.Since(known.Learned) >= time.Duration(ms)*time.Millisecond
+}
+
+// resolve returns what the object is. When the node does not know, the first
+// run of the read is fetched without knowing, once for all readers; first is
+// then a block of it, for the reader to use or release.
+func (e *Engine) resolve(ctx context.Context, r *Reader) (known *object.Known, first slot, err error) {
+	key := object.KeyOf(r.req.Object, r.req.Version)
+	for again := 0; again <= maxAgain; again++ {
+		known = e.objects.Get(key)
+		if known != nil && (again > 0 || !e.stale(known, r.req.Version)) {
+			return known, slot{}, nil
+		}
+		f, lead := e.learning.Join(learningID(&r.req))
+		if lead {
+			e.startLearning(r, key, known, f)
+		}
+		res, err := f.Wait(ctx)
+		if err == nil {
+			err = res.Err
+		}
+		if err == nil && res.Buf != nil {
+			first = slot{index: res.Index, lease: res.Buf.Retain().Lease(), result: res, lead: lead}
+		}
+		f.Leave()
+		if known = e.objects.Get(key); known != nil && err == nil {
+			return known, first, nil
+		}
+		first.lease.Release()
+		first = slot{}
+		if err != nil && !errors.Is(err, flight.ErrRetry) {
+			return nil, slot{}, err
+		}
+	}
+	return nil, slot{}, r.fail(flight.ErrRetry)
+}
+
+// learningID names the flight that finds out what an object is. It is no block:
+// no object has as many. Reads that keep away from peers don't wait for those
+// that don't, or two nodes could wait for each other.
+func learningID(req *block.Read) block.ID {
+	id := block.BaseID(req.Object, req.Version)
+	if req.NoPeer {
+		return id.At(math.MaxUint64 - 1)
+	}
+	return id.At(math.MaxUint64)
+}
+
+// startLearning starts the work behind a learning flight: a look at the store's
+// headers when the object is known but old, else a fetch of the read's first run.
+func (e *Engine) startLearning(r *Reader, key object.Key, known *object.Known, f *flight.Flight) {
+	fetch := flight.NewFetch(context.Background())
+	fetch.Lead(f)
+	if known != nil {
+		go e.revalidate(fetch, key, known, f) // ends with the store's answer, or fetch
+		return
+	}
+	most := min(int(e.Settings.ObjectStorageGetMaxBlocks.Load()), block.MaxRun)
+	run := plan.Learn(e.geometry, r.req.Offset, r.req.Size, most)
+	r.mode = e.decide(&r.req, r.query)
+	t := e.newTask(fetch, r.mode, r.request(run, block.UnknownMeta(r.req.Version)), nil)
+	t.learning = f
+	go t.drive() // ends with its race, or fetch
+}
+
+// revalidate asks the store whether the object still is what we know. A store
+// that does not answer leaves the old version in use: it is whole, if old.
+func (e *Engine) revalidate(fetch *flight.Fetch, key object.Key, known *object.Known, f *flight.Flight) {
+	defer fetch.End()
+	result := flight.Result{Err: flight.ErrRetry}
+	defer func() { f.Land(result) }()
+	meta, err := e.Origin.Head(fetch.Context(), key.Object)
+	switch {
+	case errors.Is(err, block.ErrNotFound), errors.Is(err, block.ErrDenied):
+		e.forget(key, known)
+		result.Err = err
+		return
+	case err != nil:
+		e.count.staleMetaUsed.Add(1)
+		meta = known.Meta
+	case meta.Version != known.Meta.Version:
+		e.count.changed.Add(1)
+		e.Cache.DropObject(known.Base, e.geometry.Blocks(known.Meta.Size))
+	}
+	e.objects.Learn(key, meta, time.Now())
+	result.Err = nil
+}
+
+// learn takes the first word of a reply on an object that nothing was known of:
+// what it is. The rest of the run becomes flights that any reader can join, and
+// whoever waited to learn goes on, with the first block if there is one.
+func (t *task) learn(meta block.Meta, piece block.Piece, res flight.Result) bool {
+	if !meta.Known() {
+		return false
+	}
+	t.known = t.e.objects.Learn(object.KeyOf(t.req.Object, t.req.Meta.Version), meta, time.Now())
+	t.req.Meta = meta
+	table := t.mode.flights
+	for i := range uint64(block.MaxRun) {
+		index := t.req.Run.First + i
+		if !t.req.Run.Has(index) || index == piece.Index && piece.Buf != nil ||
+			t.e.geometry.Len(index, meta.Size) == 0 {
+			continue
+		}
+		f, lead := table.Join(t.known.Base.At(index))
+		if !lead {
+			f.Leave() // somebody else fetches it; our copy is spare
+			continue
+		}
+		t.fetch.Lead(f)
+		t.flights[i] = f
+		t.owned |= 1 << i
+	}
+	if piece.Buf != nil {
+		t.keep(piece)
+		res.Buf = piece.Buf.Retain()
+	}
+	t.learning.Land(res)
+	t.learning = nil
+	return true
+}
+
+// forget drops an object's version that is gone, with its blocks.
+func (e *Engine) forget(key object.Key, known *object.Known) {
+	e.objects.Forget(key, known)
+	e.Cache.DropObject(known.Base, e.geometry.Blocks(known.Meta.Size))
+}

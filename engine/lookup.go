@@ -1,0 +1,105 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"headstart/engine/block"
+	"headstart/engine/profile"
+	"headstart/shards"
+)
+
+const (
+	// maxLookups bounds the look-ups that wait for the FE, lookupBatch those that
+	// one question carries.
+	maxLookups  = 4096
+	lookupBatch = 256
+	// lookupTimeout is how long the FE may take for one question.
+	lookupTimeout = 2 * time.Second
+	// refreshInterval is how often lists in use are looked at for their age.
+	refreshInterval = 30 * time.Second
+)
+
+var errLookupsFull = errors.New("too many look-ups wait for the FE")
+
+// lookup is one route whose candidates the FE is asked for. started is when its
+// read missed, query the profile that pays for it.
+type lookup struct {
+	route   block.Route
+	query   *profile.Query
+	started time.Time
+}
+
+// lookUp asks the FE for the candidates of a route, unless somebody does so
+// already or the last answer forbids it. It never waits.
+func (e *Engine) lookUp(route block.Route, query *profile.Query) {
+	if e.Directory == nil || !e.Table.BeginLookup(route) {
+		return
+	}
+	select {
+	case e.lookups <- lookup{route: route, query: query, started: time.Now()}:
+	default:
+		e.count.lookupFailures.Add(1)
+		e.Table.EndLookup(route, nil, errLookupsFull)
+	}
+}
+
+// runLookups asks the FE for what readers wait for, many routes at a time, and
+// refreshes the lists that are in use. It ends with e.ctx.
+func (e *Engine) runLookups() {
+	refresh := time.NewTicker(refreshInterval)
+	defer refresh.Stop()
+	batch := make([]lookup, 0, lookupBatch)
+	for {
+		select {
+		case <-e.ctx.Done():
+			return
+		case l := <-e.lookups:
+			batch = append(batch[:0], l)
+		case <-refresh.C:
+			batch = batch[:0]
+			for _, route := range e.Table.DueForRefresh(lookupBatch) {
+				if e.Table.BeginLookup(route) {
+					batch = append(batch, lookup{route: route, started: time.Now()})
+				}
+			}
+		}
+		for more := true; more && len(batch) < lookupBatch; {
+			select {
+			case l := <-e.lookups:
+				batch = append(batch, l)
+			default:
+				more = false
+			}
+		}
+		if len(batch) > 0 {
+			e.askDirectory(batch)
+		}
+	}
+}
+
+func (e *Engine) askDirectory(batch []lookup) {
+	routes := make([]block.Route, len(batch))
+	for i := range batch {
+		routes[i] = batch[i].route
+	}
+	ctx, cancel := context.WithTimeout(e.ctx, lookupTimeout)
+	defer cancel()
+	e.count.lookups.Add(int64(len(batch)))
+	found, err := e.Directory.Lookup(ctx, routes)
+	if err == nil && len(found) != len(routes) {
+		err = errors.New("the FE answered another number of tablets than it was asked for")
+	}
+	if err != nil {
+		e.count.lookupFailures.Add(int64(len(batch)))
+	}
+	for i, l := range batch {
+		var candidates []shards.Candidate
+		if err == nil {
+			candidates = found[i]
+		}
+		e.Table.EndLookup(l.route, candidates, err)
+		l.query.AddLazyFetchTime(time.Since(l.started))
+	}
+}

@@ -1,0 +1,119 @@
+package engine
+
+import (
+	"sync/atomic"
+
+	"headstart/engine/block"
+	"headstart/engine/race"
+)
+
+// counters is written by whoever does what is counted and read by Metrics.
+type counters struct {
+	reads, readErrors                           atomic.Int64
+	localBlocks, peerBlocks, storeBlocks        atomic.Int64
+	joinedBlocks                                atomic.Int64
+	localBytes, peerBytes, storeBytes           atomic.Int64
+	peerReads, storeReads                       atomic.Int64
+	sameGroupReads, crossGroupReads             atomic.Int64
+	racePeerWin, raceStoreWin, raceBothFail     atomic.Int64
+	raceAbandoned, hedges, hedgeNoSlot          atomic.Int64
+	raceSequential, wastedBytes                 atomic.Int64
+	lazyFetch, lookups, lookupFailures          atomic.Int64
+	peerCorrupt, panics, changed, staleMetaUsed atomic.Int64
+	fillGroupUnmatched                          atomic.Int64
+}
+
+// Metrics is the engine's books at one moment. All but gauges only grow.
+type Metrics struct {
+	// Reads counts calls of Read and Open, ReadErrors those that failed.
+	Reads, ReadErrors int64
+	// LocalBlocks, PeerBlocks and StoreBlocks count blocks handed to readers by
+	// source; JoinedBlocks those of them that shared another reader's fetch.
+	LocalBlocks, PeerBlocks, StoreBlocks, JoinedBlocks int64
+	// LocalBytes were handed out; PeerBytes and StoreBytes came from the wire.
+	LocalBytes, PeerBytes, StoreBytes int64
+	// PeerReads and StoreReads count calls to peers and GETs issued.
+	PeerReads, StoreReads int64
+	// SameGroupReads and CrossGroupReads count peer calls that brought data.
+	SameGroupReads, CrossGroupReads int64
+	// Each finished race is in exactly one of the first three.
+	RacePeerWin, RaceStoreWin, RaceBothFail, RaceAbandoned int64
+	// Hedges counts store legs beside a running peer leg, HedgeNoSlot those that
+	// found the pool full, RaceSequential the fetches that did not race.
+	Hedges, HedgeNoSlot, RaceSequential, WastedBytes int64
+	// LazyFetches counts reads that found no candidates, Lookups what was asked of
+	// the FE.
+	LazyFetches, Lookups, LookupFailures int64
+	PeerCorrupt, Panics                  int64
+	// Changed counts reads that met a new version, StaleMetaUsed those that went
+	// on with an old one because the store did not answer.
+	Changed, StaleMetaUsed int64
+	// FillGroupUnmatched counts peer reads with a fill group set that no candidate
+	// belongs to.
+	FillGroupUnmatched int64
+	// Gauges.
+	ObjectsKnown, FlightsRacing, FlightsGetting int64
+}
+
+// Metrics returns a snapshot; its values are read one after another.
+func (e *Engine) Metrics() Metrics {
+	c := &e.count
+	return Metrics{
+		Reads: c.reads.Load(), ReadErrors: c.readErrors.Load(),
+		LocalBlocks: c.localBlocks.Load(), PeerBlocks: c.peerBlocks.Load(),
+		StoreBlocks: c.storeBlocks.Load(), JoinedBlocks: c.joinedBlocks.Load(),
+		LocalBytes: c.localBytes.Load(), PeerBytes: c.peerBytes.Load(), StoreBytes: c.storeBytes.Load(),
+		PeerReads: c.peerReads.Load(), StoreReads: c.storeReads.Load(),
+		SameGroupReads: c.sameGroupReads.Load(), CrossGroupReads: c.crossGroupReads.Load(),
+		RacePeerWin: c.racePeerWin.Load(), RaceStoreWin: c.raceStoreWin.Load(),
+		RaceBothFail: c.raceBothFail.Load(), RaceAbandoned: c.raceAbandoned.Load(),
+		Hedges: c.hedges.Load(), HedgeNoSlot: c.hedgeNoSlot.Load(),
+		RaceSequential: c.raceSequential.Load(), WastedBytes: c.wastedBytes.Load(),
+		LazyFetches: c.lazyFetch.Load(), Lookups: c.lookups.Load(), LookupFailures: c.lookupFailures.Load(),
+		PeerCorrupt: c.peerCorrupt.Load(), Panics: c.panics.Load(),
+		Changed: c.changed.Load(), StaleMetaUsed: c.staleMetaUsed.Load(),
+		FillGroupUnmatched: c.fillGroupUnmatched.Load(),
+		ObjectsKnown:       int64(e.objects.Len()),
+		FlightsRacing:      int64(e.races.Len()), FlightsGetting: int64(e.gets.Len()),
+	}
+}
+
+// addBlock counts one block that a reader gets.
+func (c *counters) addBlock(src block.Source, n int, joined bool) {
+	switch src {
+	case block.SourceLocal:
+		c.localBlocks.Add(1)
+		c.localBytes.Add(int64(n))
+	case block.SourcePeer:
+		c.peerBlocks.Add(1)
+	case block.SourceStore:
+		c.storeBlocks.Add(1)
+	}
+	if joined {
+		c.joinedBlocks.Add(1)
+	}
+}
+
+// addRace books the end of one fetch; raced tells whether it was a race at all.
+func (c *counters) addRace(s race.Stats, raced bool) {
+	c.wastedBytes.Add(s.WastedBytes)
+	if s.Hedged {
+		c.hedges.Add(1)
+	}
+	if s.NoSlot {
+		c.hedgeNoSlot.Add(1)
+	}
+	if !raced {
+		return
+	}
+	switch s.Winner {
+	case race.PeerWon:
+		c.racePeerWin.Add(1)
+	case race.StoreWon:
+		c.raceStoreWin.Add(1)
+	case race.BothFailed:
+		c.raceBothFail.Add(1)
+	case race.NoWinner:
+		c.raceAbandoned.Add(1)
+	}
+}

@@ -1,0 +1,359 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"headstart/engine/block"
+	"headstart/engine/flight"
+	"headstart/engine/object"
+	"headstart/engine/plan"
+	"headstart/engine/profile"
+)
+
+// maxAgain bounds how often one read looks again for a block whose fetch ended
+// without it, and how often it starts over on a changed object.
+const maxAgain = 3
+
+// Read fills dst from req.Object, from req.Offset on; req.Size is taken from
+// dst. It returns how many bytes it has read, less than len(dst) only at the
+// end of the object or with an error, and where the first of them came from.
+// All of them are of one version: a read that meets a change starts over.
+func (e *Engine) Read(ctx context.Context, req *block.Read, dst []byte) (int, block.Source, error) {
+	want := *req
+	want.Size = int64(len(dst))
+	e.count.reads.Add(1)
+	for again := 0; ; again++ {
+		n, src, err := e.readOnce(ctx, &want, dst)
+		if err == nil || again == maxAgain || !errors.Is(err, block.ErrChanged) {
+			if err != nil {
+				e.count.readErrors.Add(1)
+			}
+			return n, src, err
+		}
+	}
+}
+
+func (e *Engine) readOnce(ctx context.Context, req *block.Read, dst []byte) (int, block.Source, error) {
+	n, known, done := e.readLocal(req, dst)
+	src := block.SourceNone
+	if n > 0 {
+		src = block.SourceLocal
+	}
+	if done {
+		return n, src, nil
+	}
+	r, err := e.open(ctx, req, n, known)
+	if err != nil {
+		return n, src, err
+	}
+	defer r.Close()
+	for {
+		v, err := r.Next(ctx)
+		if err == io.EOF {
+			return n, src, nil
+		}
+		if err != nil {
+			return n, src, err
+		}
+		if src == block.SourceNone {
+			src = v.Source
+		}
+		k, err := v.Lease.CopyAt(dst[n:n+v.To-v.From], v.From)
+		v.Lease.Release()
+		n += k
+		if err != nil {
+			return n, src, err
+		}
+	}
+}
+
+// readLocal is the hit path: it copies blocks from the cache as long as they
+// are there, and reports whether that was all of the read. It allocates
+// nothing, locks nothing and asks nobody.
+func (e *Engine) readLocal(req *block.Read, dst []byte) (n int, known *object.Known, done bool) {
+	if req.Size == 0 {
+		return 0, nil, true
+	}
+	known = e.objects.Get(object.KeyOf(req.Object, req.Version))
+	if known == nil || e.stale(known, req.Version) {
+		return 0, nil, false
+	}
+	rng, ok := plan.Clamp(e.geometry, req.Offset, req.Size, known.Meta.Size)
+	if !ok {
+		return 0, nil, false
+	}
+	query := e.Profiles.Get(req.QueryID)
+	for i := range rng.Count {
+		lease, ok := e.Cache.Get(known.Base.At(rng.First + i))
+		if !ok {
+			return n, known, false
+		}
+		from, to := e.cut(rng, rng.First+i)
+		k, err := lease.CopyAt(dst[n:n+to-from], from)
+		lease.Release()
+		if err != nil || k != to-from {
+			return n, known, false // the cache has dropped the block: fetch it
+		}
+		n += k
+		e.count.addBlock(block.SourceLocal, k, false)
+		query.AddLocal(req.Kind, int64(k))
+	}
+	return n, known, true
+}
+
+// cut returns the bytes of block index that lie in rng.
+func (e *Engine) cut(rng plan.Range, index uint64) (from, to int) {
+	start := e.geometry.Offset(index)
+	return int(max(rng.Offset-start, 0)), int(min(rng.End-start, int64(e.geometry)))
+}
+
+// Reader hands out one read block by block, in order. It is used by one
+// goroutine.
+type Reader struct {
+	e     *Engine
+	req   block.Read
+	query *profile.Query
+	known *object.Known
+	rng   plan.Range
+	// next is the block to hand out, ahead the first one not asked for yet; ring
+	// holds those in between.
+	next, ahead uint64
+	ring        []slot
+	// mode is decided by the first miss: hits do no candidate work (S01). Until
+	// then its flights are nil.
+	mode  mode
+	given int64
+	again int
+}
+
+// slot is one block of a read: in hand, or on its way. A block that was not in
+// the cache keeps the result that brought it, for the books.
+type slot struct {
+	index  uint64
+	lease  block.Lease
+	flight *flight.Flight
+	result flight.Result
+	lead   bool
+}
+
+// Open starts a read that hands out views of blocks. The caller closes the
+// Reader.
+func (e *Engine) Open(ctx context.Context, req *block.Read) (*Reader, error) {
+	e.count.reads.Add(1)
+	r, err := e.open(ctx, req, 0, nil)
+	if err != nil {
+		e.count.readErrors.Add(1)
+	}
+	return r, err
+}
+
+// open starts a read whose first skip bytes have been read already, of the
+// version that known names.
+func (e *Engine) open(ctx context.Context, req *block.Read, skip int, known *object.Known) (*Reader, error) {
+	r := &Reader{e: e, req: *req, query: e.Profiles.Get(req.QueryID), given: int64(skip)}
+	if err := r.resolve(ctx); err != nil {
+		return nil, err
+	}
+	if skip > 0 && r.known.Base != known.Base {
+		r.Close()
+		return nil, r.fail(block.ErrChanged)
+	}
+	return r, nil
+}
+
+// resolve finds out what the object is and where the read stands in it.
+func (r *Reader) resolve(ctx context.Context) error {
+	if r.req.Size == 0 {
+		return nil
+	}
+	if r.req.Offset < 0 {
+		return r.fail(fmt.Errorf("offset %d: %w", r.req.Offset, block.ErrRange))
+	}
+	known, first, err := r.e.resolve(ctx, r)
+	if err != nil {
+		return err
+	}
+	rest := r.req.Size
+	if rest > 0 {
+		rest -= r.given
+	}
+	rng, ok := plan.Clamp(r.e.geometry, r.req.Offset+r.given, rest, known.Meta.Size)
+	if !ok {
+		first.lease.Release()
+		return r.fail(fmt.Errorf("offset %d of an object of %d bytes: %w", r.req.Offset, known.Meta.Size, block.ErrRange))
+	}
+	r.known, r.rng = known, rng
+	r.next, r.ahead = rng.First, rng.First
+	if first.lease.Valid() && first.index == rng.First && rng.Count > 0 {
+		r.ring = append(r.ring, first)
+		r.ahead++
+	} else {
+		first.lease.Release()
+	}
+	return nil
+}
+
+func (r *Reader) fail(err error) error {
+	return &block.Error{Op: "read", Object: r.req.Object, Err: err}
+}
+
+// Meta returns what is known of the object.
+func (r *Reader) Meta() block.Meta {
+	if r.known == nil {
+		return block.Meta{}
+	}
+	return r.known.Meta
+}
+
+// Len returns how many bytes the read has, clamped to the object.
+func (r *Reader) Len() int64 { return r.rng.End - r.rng.Offset }
+
+// Next returns the next view, io.EOF behind the last one. The caller releases
+// the view's lease. An error ends the read: bytes handed out before are right.
+func (r *Reader) Next(ctx context.Context) (block.View, error) {
+	for r.next < r.rng.First+r.rng.Count {
+		r.ask()
+		view, err := r.receive(ctx)
+		switch {
+		case err == nil:
+			return view, nil
+		case ctx.Err() != nil:
+		case errors.Is(err, flight.ErrRetry) && r.again >= maxAgain:
+			err = r.fail(err)
+		case r.again >= maxAgain:
+		case errors.Is(err, flight.ErrRetry):
+			r.again++
+			continue
+		case errors.Is(err, block.ErrChanged) && r.given == 0:
+			// Nothing has been handed out: the whole read may be of the new version.
+			r.again++
+			r.forget()
+			if err = r.resolve(ctx); err == nil {
+				continue
+			}
+		case errors.Is(err, block.ErrChanged):
+			r.forget()
+		}
+		return block.View{}, err
+	}
+	return block.View{}, io.EOF
+}
+
+// receive waits for the block at the head of the ring.
+func (r *Reader) receive(ctx context.Context) (block.View, error) {
+	s := &r.ring[0]
+	if s.flight != nil {
+		res, err := s.flight.Wait(ctx)
+		if err == nil {
+			err = res.Err
+		}
+		if err != nil {
+			r.Close()
+			r.ahead = r.next
+			return block.View{}, err
+		}
+		s.lease, s.result = res.Buf.Retain().Lease(), res
+		s.flight.Leave()
+		s.flight = nil
+	}
+	v := block.View{Lease: s.lease, Source: s.result.Source}
+	v.From, v.To = r.e.cut(r.rng, s.index)
+	r.book(s, v.To-v.From)
+	s.lease = block.Lease{}
+	r.ring = r.ring[1:]
+	r.next++
+	r.given += int64(v.To - v.From)
+	return v, nil
+}
+
+// book counts a block of which the reader gets n bytes. A fetched block moved
+// once, so only the reader that started the fetch counts its bytes.
+func (r *Reader) book(s *slot, n int) {
+	res := &s.result
+	r.e.count.addBlock(res.Source, n, res.Source != block.SourceLocal && !s.lead)
+	moved := int64(0)
+	if s.lead {
+		moved = int64(s.lease.Len())
+	}
+	switch res.Source {
+	case block.SourceLocal:
+		r.query.AddLocal(r.req.Kind, int64(n))
+	case block.SourcePeer:
+		r.query.AddPeer(r.req.Kind, res.SameGroup, res.Peer, moved, res.Took)
+	default:
+		r.query.AddStore(r.req.Kind, moved, res.Took)
+	}
+}
+
+// ask fills the ring: blocks that the cache has are leased, the others joined
+// or led. It asks for more only when half the window is free, so that a long
+// read goes in runs and not block by block.
+func (r *Reader) ask() {
+	window := uint64(r.e.Window)
+	if len(r.ring) > r.e.Window/2 {
+		return
+	}
+	end := min(r.rng.First+r.rng.Count, r.next+window)
+	var led []*flight.Flight
+	for ; r.ahead < end; r.ahead++ {
+		s := slot{index: r.ahead}
+		id := r.known.Base.At(r.ahead)
+		if lease, ok := r.e.Cache.Get(id); ok {
+			s.lease, s.result.Source = lease, block.SourceLocal
+		} else {
+			s = r.join(id)
+			if s.lead {
+				led = append(led, s.flight)
+			}
+		}
+		r.ring = append(r.ring, s)
+	}
+	if len(led) > 0 {
+		r.e.fetch(r.mode, r.request(block.Run{}, r.known.Meta), r.known, led)
+	}
+}
+
+// join makes the read a waiter of block id, or its leader.
+func (r *Reader) join(id block.ID) slot {
+	if r.mode.flights == nil {
+		r.mode = r.e.decide(&r.req, r.query)
+	}
+	f, lead := r.mode.flights.Join(id)
+	if lead {
+		// The block may have landed between the look into the cache and Join.
+		if lease, ok := r.e.Cache.Peek(id); ok {
+			f.Land(flight.Result{Err: flight.ErrRetry})
+			f.Leave()
+			return slot{index: id.Index, lease: lease, result: flight.Result{Source: block.SourceLocal}}
+		}
+	}
+	return slot{index: id.Index, flight: f, lead: lead}
+}
+
+// Close gives up what has not been handed out.
+func (r *Reader) Close() {
+	for i := range r.ring {
+		r.ring[i].lease.Release()
+		if r.ring[i].flight != nil {
+			r.ring[i].flight.Leave()
+		}
+	}
+	r.ring = r.ring[:0]
+}
+
+// forget drops what the node knows of a version that is gone.
+func (r *Reader) forget() {
+	r.e.count.changed.Add(1)
+	r.e.forget(object.KeyOf(r.req.Object, r.req.Version), r.known)
+}
+
+// request returns a fetch of a run for this read.
+func (r *Reader) request(run block.Run, meta block.Meta) *block.Fetch {
+	return &block.Fetch{
+		Object: r.req.Object, Meta: meta, BlockSize: r.e.BlockSize, Run: run,
+		Route: r.req.Route, Kind: r.req.Kind, Queue: r.req.Queue, QueryID: r.req.QueryID,
+	}
+}

@@ -1,0 +1,110 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"io"
+
+	"headstart/engine/block"
+	"headstart/engine/flight"
+)
+
+// get is the store leg of a task that reads object storage itself.
+func (t *task) get(ctx context.Context, run block.Run) (block.Stream, error) {
+	req := *t.req
+	req.Run = run
+	t.e.count.storeReads.Add(1)
+	stream, err := t.e.Origin.Fetch(ctx, &req)
+	if err != nil {
+		return nil, err
+	}
+	return &countedStream{Stream: stream, bytes: &t.e.count.storeBytes}, nil
+}
+
+// shareGets is the store leg of a race: it joins the GETs that are under way
+// for its blocks, whoever started them, and starts those that are missing.
+func (t *task) shareGets(ctx context.Context, run block.Run) (block.Stream, error) {
+	s := &flightStream{ctx: ctx, t: t}
+	s.join(run)
+	return s, nil
+}
+
+// flightStream waits for flights of Engine.gets, one after another.
+type flightStream struct {
+	ctx     context.Context
+	t       *task
+	waiting []*flight.Flight
+	again   int
+}
+
+func (s *flightStream) join(run block.Run) {
+	e := s.t.e
+	var led []*flight.Flight
+	for i := range uint64(block.MaxRun) {
+		index := run.First + i
+		if !run.Has(index) {
+			continue
+		}
+		f, lead := e.gets.Join(s.t.known.Base.At(index))
+		if lead {
+			led = append(led, f)
+		}
+		s.waiting = append(s.waiting, f)
+	}
+	if len(led) > 0 {
+		m := mode{flights: e.gets, query: s.t.mode.query}
+		e.fetch(m, s.t.req, s.t.known, led)
+	}
+}
+
+// Next implements block.Stream.
+func (s *flightStream) Next() (block.Piece, error) {
+	for len(s.waiting) > 0 {
+		f := s.waiting[0]
+		res, err := f.Wait(s.ctx)
+		if err != nil {
+			return block.Piece{}, err
+		}
+		s.waiting = s.waiting[1:]
+		if res.Err == nil {
+			res.Buf.Retain()
+		}
+		f.Leave()
+		switch {
+		case res.Err == nil:
+			return block.Piece{Index: f.ID().Index, Status: block.StatusData, Buf: res.Buf}, nil
+		case errors.Is(res.Err, flight.ErrRetry) && s.again < maxAgain:
+			s.again++
+			s.join(block.NewRun(f.ID().Index, 1))
+		default:
+			return block.Piece{}, res.Err
+		}
+	}
+	return block.Piece{}, io.EOF
+}
+
+// Meta implements block.Stream.
+func (s *flightStream) Meta() block.Meta { return s.t.req.Meta }
+
+// Close implements block.Stream. It is called by the goroutine that calls Next.
+func (s *flightStream) Close() {
+	for _, f := range s.waiting {
+		f.Leave()
+	}
+	s.waiting = nil
+}
+
+// countedStream counts the bytes that come from the wire.
+type countedStream struct {
+	block.Stream
+	bytes interface{ Add(int64) int64 }
+}
+
+// Next implements block.Stream.
+func (s *countedStream) Next() (block.Piece, error) {
+	p, err := s.Stream.Next()
+	if err == nil && p.Buf != nil {
+		s.bytes.Add(int64(len(p.Buf.Bytes())))
+	}
+	return p, err
+}
