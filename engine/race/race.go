@@ -20,7 +20,9 @@ type Open func(ctx context.Context, run block.Run) (block.Stream, error)
 
 // Slots admits store legs that start while the peer leg still runs (S42).
 type Slots interface {
+	// TryAcquire takes a slot if there is a free one.
 	TryAcquire() bool
+	// Release gives it back.
 	Release()
 }
 

@@ -100,7 +100,8 @@ func beat(host, group string) placement.Heartbeat {
 	}
 }
 
-var tablet = block.TabletRoute(10086)
+// tablet is the route that most tests ask for.
+func tablet() block.Route { return block.TabletRoute(10086) }
 
 func TestS81_LookupNamesThePrimaryOfEveryGroup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -155,7 +156,7 @@ func TestS81_NextByRankServesWhileThePrimaryIsSilent(t *testing.T) {
 		f := newFE(t)
 		beats := []placement.Heartbeat{beat("a", "cg"), beat("b", "cg"), beat("c", "cg")}
 		f.hear(beats...)
-		primary := f.holders(tablet)[0]
+		primary := f.holders(tablet())[0]
 		time.Sleep(4 * time.Second)
 		for _, h := range beats {
 			if h.Host != primary {
@@ -163,11 +164,11 @@ func TestS81_NextByRankServesWhileThePrimaryIsSilent(t *testing.T) {
 			}
 		}
 		time.Sleep(time.Second)
-		if next := f.holders(tablet); len(next) != 1 || next[0] == primary {
+		if next := f.holders(tablet()); len(next) != 1 || next[0] == primary {
 			t.Fatalf("with %s silent the tablet is served by %q", primary, next)
 		}
 		f.hear(beats...)
-		f.wantHolders(tablet, primary)
+		f.wantHolders(tablet(), primary)
 	})
 }
 
@@ -180,10 +181,10 @@ func TestS80_ShorterTimeoutTakesEffectWithinASecond(t *testing.T) {
 		f.wantHolders(tablet, "a")
 		f.settings.HeartbeatTimeoutMS.Store(0) // less than two intervals: two
 		time.Sleep(time.Second)
-		f.wantHolders(tablet)
+		f.wantHolders(tablet())
 		f.settings.HeartbeatIntervalMS.Store(31_000)
 		time.Sleep(time.Second)
-		f.wantHolders(tablet)
+		f.wantHolders(tablet())
 		f.hear(beat("b", "cg1"))
 		time.Sleep(61 * time.Second)
 		f.wantHolders(tablet, "b")
@@ -385,14 +386,14 @@ func TestLookupsAndHeartbeatsRunAtTheSameTime(t *testing.T) {
 				if _, err := f.Heartbeat(context.Background(), h); err != nil {
 					t.Error(err)
 				}
-				if got, err := f.Lookup(context.Background(), []block.Route{tablet}); err != nil || len(got[0]) != 1 {
+				if got, err := f.Lookup(context.Background(), []block.Route{tablet()}); err != nil || len(got[0]) != 1 {
 					t.Errorf("lookup: %v, %v", got, err)
 				}
 				f.Backends()
 			}
 			id, err := f.Heartbeat(context.Background(), h)
 			if err == nil {
-				err = f.Assign(context.Background(), id.BackendID, []block.Route{tablet})
+				err = f.Assign(context.Background(), id.BackendID, []block.Route{tablet()})
 			}
 			if err != nil {
 				t.Error(err)
@@ -409,8 +410,8 @@ func TestLookupAllocatesTwice(t *testing.T) {
 	for i := range 20 {
 		f.hear(beat(fmt.Sprintf("be%d", i), fmt.Sprintf("cg%d", i%4)))
 	}
-	must(t, f.Assign(t.Context(), 10001, []block.Route{tablet}))
-	routes := slices.Repeat([]block.Route{tablet, block.TabletRoute(1)}, 50)
+	must(t, f.Assign(t.Context(), 10001, []block.Route{tablet()}))
+	routes := slices.Repeat([]block.Route{tablet(), block.TabletRoute(1)}, 50)
 	got := testing.AllocsPerRun(1000, func() {
 		if _, err := f.Lookup(t.Context(), routes); err != nil {
 			t.Error(err)

@@ -34,28 +34,28 @@ func TestS81_AssignmentGoesBeforeRank(t *testing.T) {
 		beats := map[string]placement.Heartbeat{"a": beat("a", "cg"), "b": beat("b", "cg")}
 		ids := map[string]int64{"a": f.hear(beats["a"]), "b": f.hear(beats["b"])}
 		other := f.notPrimary(tablet, "a", "b")
-		primary := f.holders(tablet)[0]
-		must(t, f.Assign(t.Context(), ids[other], []block.Route{tablet}))
-		f.wantHolders(tablet, other)
+		primary := f.holders(tablet())[0]
+		must(t, f.Assign(t.Context(), ids[other], []block.Route{tablet()}))
+		f.wantHolders(tablet(), other)
 		if v := f.Backends()[ids[other]-10001]; v.TabletNum != 1 {
 			t.Errorf("TabletNum %d, want 1", v.TabletNum)
 		}
 		f.restart()
-		f.wantHolders(tablet, other)
+		f.wantHolders(tablet(), other)
 
 		time.Sleep(2 * time.Second)
 		f.hear(beats[primary])
 		f.wantHolders(tablet, primary) // the assigned one is silent
 		f.hear(beats[other])
-		f.wantHolders(tablet, other)
+		f.wantHolders(tablet(), other)
 
-		must(t, f.Assign(t.Context(), ids[primary], []block.Route{tablet}))
-		f.wantHolders(tablet, primary)
-		must(t, f.Assign(t.Context(), ids[other], []block.Route{tablet}))
+		must(t, f.Assign(t.Context(), ids[primary], []block.Route{tablet()}))
+		f.wantHolders(tablet(), primary)
+		must(t, f.Assign(t.Context(), ids[other], []block.Route{tablet()}))
 		must(t, f.Unassign(t.Context(), "cg", []block.Route{tablet, block.TabletRoute(1)}))
-		f.wantHolders(tablet, primary)
+		f.wantHolders(tablet(), primary)
 		f.restart()
-		f.wantHolders(tablet, primary)
+		f.wantHolders(tablet(), primary)
 		for _, v := range f.Backends() {
 			if v.TabletNum != 0 {
 				t.Errorf("%s still has %d tablets", v.Host, v.TabletNum)
@@ -68,10 +68,10 @@ func TestS81_AssignmentEndsWithItsBackend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFE(t)
 		f.hear(beat("a", "cg"), beat("b", "cg"))
-		must(t, f.Assign(t.Context(), 10001, []block.Route{tablet, block.TabletRoute(1)}))
+		must(t, f.Assign(t.Context(), 10001, []block.Route{tablet(), block.TabletRoute(1)}))
 		must(t, f.Drop(t.Context(), 10001))
 		f.wantHolders(tablet, "b")
-		must(t, f.Assign(t.Context(), 10002, []block.Route{tablet}))
+		must(t, f.Assign(t.Context(), 10002, []block.Route{tablet()}))
 		time.Sleep(time.Second)
 		f.hear(beat("b", "cg_other")) // restarted in another group
 		f.hear(beat("a", "cg"))
@@ -91,7 +91,7 @@ func TestAssignRefusesWhatItCannotKeep(t *testing.T) {
 		f.options = placement.Options{MaxAssignments: 2, MaxBackends: 1}
 		f.restart()
 		f.hear(beat("a", "cg"))
-		three := []block.Route{tablet, block.TabletRoute(1), block.TabletRoute(2)}
+		three := []block.Route{tablet(), block.TabletRoute(1), block.TabletRoute(2)}
 		for name, c := range map[string]struct{ got, want error }{
 			"unknown backend":    {f.Assign(t.Context(), 9, three), placement.ErrUnknown},
 			"unknown group":      {f.Unassign(t.Context(), "no", three), placement.ErrUnknown},
