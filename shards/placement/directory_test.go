@@ -109,7 +109,7 @@ func TestS81_LookupNamesThePrimaryOfEveryGroup(t *testing.T) {
 		a := beat("a", "cg1")
 		a.Location = "az1"
 		f.hear(a, beat("b", "cg2"), beat("c", "cg2"))
-		answer, err := f.Lookup(t.Context(), []block.Route{tablet, block.ExternalRoute(block.Object{Key: "k"}), block.TabletRoute(7)})
+		answer, err := f.Lookup(t.Context(), []block.Route{tablet(), block.ExternalRoute(block.Object{Key: "k"}), block.TabletRoute(7)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -136,15 +136,15 @@ func TestS80_SilentBackendIsNotHandedOut(t *testing.T) {
 		time.Sleep(4 * time.Second)
 		f.hear(b)
 		time.Sleep(time.Second - time.Nanosecond)
-		f.wantHolders(tablet, "a", "b")
+		f.wantHolders(tablet(), "a", "b")
 		time.Sleep(time.Nanosecond)
-		f.wantHolders(tablet, "b")
+		f.wantHolders(tablet(), "b")
 		if v := f.Backends()[0]; v.Alive || v.HeartbeatFailureCounter != 4 || !v.LiveSince.IsZero() ||
 			v.ErrMsg != "not heard for 5s" {
 			t.Errorf("the silent backend shows %+v", v)
 		}
 		f.hear(a)
-		f.wantHolders(tablet, "a", "b")
+		f.wantHolders(tablet(), "a", "b")
 		if v := f.Backends()[0]; !v.Alive || !v.LiveSince.Equal(time.Now()) || v.ErrMsg != "" {
 			t.Errorf("the backend that is back shows %+v", v)
 		}
@@ -178,7 +178,7 @@ func TestS80_ShorterTimeoutTakesEffectWithinASecond(t *testing.T) {
 		f.settings.HeartbeatTimeoutMS.Store(600_000)
 		f.hear(beat("a", "cg1"))
 		time.Sleep(time.Minute)
-		f.wantHolders(tablet, "a")
+		f.wantHolders(tablet(), "a")
 		f.settings.HeartbeatTimeoutMS.Store(0) // less than two intervals: two
 		time.Sleep(time.Second)
 		f.wantHolders(tablet())
@@ -187,7 +187,7 @@ func TestS80_ShorterTimeoutTakesEffectWithinASecond(t *testing.T) {
 		f.wantHolders(tablet())
 		f.hear(beat("b", "cg1"))
 		time.Sleep(61 * time.Second)
-		f.wantHolders(tablet, "b")
+		f.wantHolders(tablet(), "b")
 	})
 }
 
@@ -199,15 +199,15 @@ func TestS80_LeavingBackendIsNotHandedOutAgain(t *testing.T) {
 		leaving := a
 		leaving.Leaving = true
 		f.hear(leaving)
-		f.wantHolders(tablet, "b")
+		f.wantHolders(tablet(), "b")
 		f.hear(a) // the last heartbeat before the drain, late
-		f.wantHolders(tablet, "b")
+		f.wantHolders(tablet(), "b")
 		f.restart()
-		f.wantHolders(tablet, "b")
+		f.wantHolders(tablet(), "b")
 		time.Sleep(time.Second)
 		id := f.hear(beat("a", "cg1"))
 		f.hear(beat("b", "cg2"))
-		f.wantHolders(tablet, "a", "b")
+		f.wantHolders(tablet(), "a", "b")
 		if id != 10001 {
 			t.Errorf("after its restart the backend has number %d", id)
 		}

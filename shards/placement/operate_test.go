@@ -33,7 +33,7 @@ func TestS81_AssignmentGoesBeforeRank(t *testing.T) {
 		f := newFE(t)
 		beats := map[string]placement.Heartbeat{"a": beat("a", "cg"), "b": beat("b", "cg")}
 		ids := map[string]int64{"a": f.hear(beats["a"]), "b": f.hear(beats["b"])}
-		other := f.notPrimary(tablet, "a", "b")
+		other := f.notPrimary(tablet(), "a", "b")
 		primary := f.holders(tablet())[0]
 		must(t, f.Assign(t.Context(), ids[other], []block.Route{tablet()}))
 		f.wantHolders(tablet(), other)
@@ -45,14 +45,14 @@ func TestS81_AssignmentGoesBeforeRank(t *testing.T) {
 
 		time.Sleep(2 * time.Second)
 		f.hear(beats[primary])
-		f.wantHolders(tablet, primary) // the assigned one is silent
+		f.wantHolders(tablet(), primary) // the assigned one is silent
 		f.hear(beats[other])
 		f.wantHolders(tablet(), other)
 
 		must(t, f.Assign(t.Context(), ids[primary], []block.Route{tablet()}))
 		f.wantHolders(tablet(), primary)
 		must(t, f.Assign(t.Context(), ids[other], []block.Route{tablet()}))
-		must(t, f.Unassign(t.Context(), "cg", []block.Route{tablet, block.TabletRoute(1)}))
+		must(t, f.Unassign(t.Context(), "cg", []block.Route{tablet(), block.TabletRoute(1)}))
 		f.wantHolders(tablet(), primary)
 		f.restart()
 		f.wantHolders(tablet(), primary)
@@ -70,12 +70,12 @@ func TestS81_AssignmentEndsWithItsBackend(t *testing.T) {
 		f.hear(beat("a", "cg"), beat("b", "cg"))
 		must(t, f.Assign(t.Context(), 10001, []block.Route{tablet(), block.TabletRoute(1)}))
 		must(t, f.Drop(t.Context(), 10001))
-		f.wantHolders(tablet, "b")
+		f.wantHolders(tablet(), "b")
 		must(t, f.Assign(t.Context(), 10002, []block.Route{tablet()}))
 		time.Sleep(time.Second)
 		f.hear(beat("b", "cg_other")) // restarted in another group
 		f.hear(beat("a", "cg"))
-		f.wantHolders(tablet, "a", "b")
+		f.wantHolders(tablet(), "a", "b")
 		f.restart() // refuses a store whose assignments point nowhere
 		for _, v := range f.Backends() {
 			if v.TabletNum != 0 {
@@ -132,19 +132,19 @@ func TestS80_DecommissionedAndSuspendedAreNotHandedOut(t *testing.T) {
 		f := newFE(t)
 		f.hear(beat("a", "cg1"), beat("b", "cg2"))
 		must(t, f.SetDecommissioned(t.Context(), 10001, true))
-		f.wantHolders(tablet, "b")
+		f.wantHolders(tablet(), "b")
 		time.Sleep(time.Second)
 		f.hear(beat("a", "cg1"))
-		f.wantHolders(tablet, "b") // a restart does not bring it back
+		f.wantHolders(tablet(), "b") // a restart does not bring it back
 		must(t, f.SetDecommissioned(t.Context(), 10001, false))
-		f.wantHolders(tablet, "a", "b")
+		f.wantHolders(tablet(), "a", "b")
 
 		must(t, f.SetSuspended(t.Context(), "cg2", true))
-		f.wantHolders(tablet, "a")
+		f.wantHolders(tablet(), "a")
 		f.restart()
-		f.wantHolders(tablet, "a")
+		f.wantHolders(tablet(), "a")
 		must(t, f.SetSuspended(t.Context(), "cg2", false))
-		f.wantHolders(tablet, "a", "b")
+		f.wantHolders(tablet(), "a", "b")
 	})
 }
 
@@ -235,7 +235,7 @@ func TestS86_FailingStoreNeverMakesKnownBackendsSeemDead(t *testing.T) {
 		f.hear(restarted)
 		time.Sleep(4 * time.Second)
 		f.hear(restarted)
-		f.wantHolders(tablet, "a")
+		f.wantHolders(tablet(), "a")
 		if _, err := f.Heartbeat(t.Context(), beat("b", "cg1")); !errors.Is(err, s.broken) {
 			t.Errorf("a new backend whose number can't be kept: %v", err)
 		}
@@ -246,7 +246,7 @@ func TestS86_FailingStoreNeverMakesKnownBackendsSeemDead(t *testing.T) {
 		if err := f.SetDecommissioned(t.Context(), 10001, true); !errors.Is(err, s.broken) {
 			t.Errorf("an order that can't be kept: %v", err)
 		}
-		f.wantHolders(tablet, "a")
+		f.wantHolders(tablet(), "a")
 		if m := f.Metrics(); m.SaveFailures != 5 {
 			t.Errorf("%d failed saves, want 5", m.SaveFailures)
 		}
