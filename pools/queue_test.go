@@ -125,6 +125,22 @@ func TestS41_ChangedTimeoutHoldsForThoseWhoWait(t *testing.T) {
 	}
 }
 
+// A worker becomes free at the very moment at which the wait is over: worker or
+// timer, whoever comes first, the task does not run.
+func TestS41_RejectedAlsoWhenAWorkerIsJustFree(t *testing.T) {
+	for range 50 {
+		synctest.Test(t, func(t *testing.T) {
+			q := newQueue(t, QueueOptions{Workers: 1, MaxQueue: 1, Timeout: 100 * time.Millisecond})
+			go func() { _ = q.Do(context.Background(), sleepFor(100*time.Millisecond)) }() // ends by itself
+			synctest.Wait()
+			e := doMany(t.Context(), q, 1, func(context.Context) { t.Error("rejected task has run") })[0]
+			if !errors.Is(e.err, ErrQueueTimeout) || e.at != 100*time.Millisecond {
+				t.Errorf("%v at %v", e.err, e.at)
+			}
+		})
+	}
+}
+
 func TestS41_NoTimeoutMeansOnlyTheContextBounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(t, QueueOptions{Workers: 1, MaxQueue: 1, Timeout: time.Second})
