@@ -1,0 +1,273 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"time"
+
+	"headstart/blockcache"
+	"headstart/cmd/config"
+	"headstart/engine"
+	"headstart/engine/block"
+	"headstart/engine/fill"
+	"headstart/engine/objstore"
+	"headstart/engine/profile"
+	"headstart/pools"
+	"headstart/rpc"
+	"headstart/rpc/admin"
+	"headstart/shards"
+)
+
+// maxProfiles is how many query profiles a BE keeps.
+const maxProfiles = 1000
+
+func beRole() role {
+	return role{name: "be", role: config.BE, start: func(ctx context.Context, conf *config.Set, log *slog.Logger) (node, error) {
+		return startBE(ctx, conf, log)
+	}}
+}
+
+// be is a running BE. Its parts are started from the floor up and closed in
+// reverse.
+type be struct {
+	conf   *config.Set
+	log    *slog.Logger
+	health admin.Health
+	tokens admin.Tokens
+
+	httpLn, brpcLn net.Listener
+	identity       *rpc.Identity
+	buffers        *pools.Buffers
+	races          *pools.Tokens
+	raceGets       *pools.Tokens
+	fills          *pools.Tokens
+	queue          *pools.Queue
+	cache          *blockcache.Cache
+	origin         *objstore.Store
+	breakers       *shards.Breakers
+	table          *shards.Table
+	peers          *rpc.Client
+	fes            *rpc.DirectoryClient
+	profiles       *profile.Profiles
+	engine         *engine.Engine
+	serving        *fill.Server
+	rpc            *rpc.Server
+	http           *admin.BE
+	agent          *agent
+
+	started time.Time
+	line    readyLine
+	errs    chan error
+}
+
+func startBE(ctx context.Context, conf *config.Set, log *slog.Logger) (_ *be, err error) {
+	b := &be{conf: conf, log: log, started: time.Now(), errs: make(chan error, 2)}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, b.drain(ctx))
+		}
+	}()
+	// The ports first: a node that cannot be reached need not open its cache.
+	if b.httpLn, err = listen(conf, "webserver_port"); err != nil {
+		return nil, err
+	}
+	if b.brpcLn, err = listen(conf, "brpc_port"); err != nil {
+		return nil, err
+	}
+	steps := []func(context.Context) error{b.openPools, b.openCache, b.openStore, b.openPeers, b.openEngine, b.serve}
+	for _, step := range steps {
+		if err := step(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return b, nil
+}
+
+func (b *be) openPools(context.Context) (err error) {
+	c := b.conf
+	b.buffers, err = pools.NewBuffers(pools.BuffersOptions{BudgetBytes: c.Int("buffer_budget_bytes")})
+	if err != nil {
+		return err
+	}
+	b.races, b.raceGets, b.fills = pools.NewTokens(0), pools.NewTokens(0), pools.NewTokens(0)
+	follow(c, "max_concurrent_peer_races", b.races.SetLimit)
+	follow(c, "max_peer_race_s3_thread_num", b.raceGets.SetLimit)
+	follow(c, "max_concurrent_peer_server_fills", b.fills.SetLimit)
+	cores := cores()
+	b.queue, err = pools.NewQueue(pools.QueueOptions{
+		Name:     "peer fetch",
+		Workers:  pools.PeerFetchThreads(int(c.Int("brpc_peer_fetch_pool_threads")), cores),
+		MaxQueue: pools.PeerFetchQueueSize(int(c.Int("brpc_peer_fetch_pool_max_queue_size")), cores),
+	})
+	if err != nil {
+		return err
+	}
+	c.Bind("peer_fetch_queue_timeout_ms", func(v config.Value) { b.queue.SetTimeout(v.Duration()) })
+	return nil
+}
+
+// follow lets a limit follow an Int key.
+func follow(conf *config.Set, key string, set func(int)) {
+	conf.Bind(key, func(v config.Value) { set(int(v.Int())) })
+}
+
+func (b *be) openCache(context.Context) (err error) {
+	o := blockcache.Options{
+		BlockSize:       b.conf.Int("file_cache_each_block_size"),
+		WriteQueueBytes: b.conf.Int("file_cache_write_queue_bytes"), Logger: b.log,
+	}
+	if b.conf.Bool("enable_file_cache") {
+		for _, p := range b.conf.CachePaths("file_cache_path") {
+			o.Paths = append(o.Paths, blockcache.Path{
+				Dir: p.Path, TotalBytes: p.TotalBytes,
+				NormalPercent: p.NormalPercent, TTLPercent: p.TTLPercent,
+				IndexPercent: p.IndexPercent, DisposablePercent: p.DisposablePercent,
+			})
+		}
+	}
+	if b.cache, err = blockcache.Open(o); err != nil {
+		return fmt.Errorf("file_cache_path: %w", err)
+	}
+	return nil
+}
+
+func (b *be) openStore(ctx context.Context) (err error) {
+	c := b.conf
+	b.origin, err = objstore.New(ctx, objstore.Options{
+		Endpoint: c.String("s3_endpoint"), Region: c.String("s3_region"),
+		AccessKey: c.String("s3_access_key"), SecretKey: c.String("s3_secret_key"),
+		SessionToken: c.String("s3_session_token"), PathStyle: c.Bool("s3_path_style"),
+		MaxInFlight: int(c.Int("max_concurrent_s3_gets")), Buffers: b.buffers,
+		AttemptTimeout: c.Duration("s3_get_timeout_ms"), IdleTimeout: c.Duration("s3_get_idle_timeout_ms"),
+	})
+	if err != nil {
+		return fmt.Errorf("s3_endpoint: %w", err)
+	}
+	return nil
+}
+
+func (b *be) openPeers(context.Context) (err error) {
+	c := b.conf
+	self := block.Node{ID: newNodeID(), GroupID: c.String("compute_group_id"), Location: c.String("location")}
+	b.identity = rpc.NewIdentity(self, c.String("cluster_id"), c.String("cluster_token"))
+	c.BindString("admin_token", &b.tokens.Admin)
+	c.BindString("read_token", &b.tokens.Read)
+	warnOpen(c, b.log, "cluster_token", "admin_token", "read_token")
+
+	settings := shards.NewSettings()
+	bindShards(c, settings)
+	b.breakers = shards.NewBreakers(settings)
+	b.table = shards.NewTable(shards.Options{
+		Self: []block.Addr{{Host: c.String("host"), Port: portOf(b.brpcLn)}}, Location: c.String("location"),
+	}, settings, b.breakers)
+	if b.peers, err = rpc.NewClient(rpc.ClientOptions{Identity: b.identity, Alloc: b.buffers.Get}); err != nil {
+		return err
+	}
+	endpoints, err := addrs(c.List("fe_endpoints"))
+	if err == nil && len(endpoints) > 0 {
+		b.fes, err = rpc.NewDirectoryClient(rpc.DirectoryClientOptions{Endpoints: endpoints, Identity: b.identity})
+	}
+	return err
+}
+
+func (b *be) openEngine(context.Context) (err error) {
+	settings := engine.NewSettings()
+	bindEngine(b.conf, settings)
+	b.profiles = profile.New(maxProfiles)
+	o := engine.Options{
+		Cache: b.cache, Origin: b.origin, Peers: b.peers, Table: b.table, Breakers: b.breakers,
+		Profiles: b.profiles, Settings: settings, Races: b.races, RaceGets: b.raceGets,
+		BlockSize: b.conf.Int("file_cache_each_block_size"),
+		GroupID:   b.conf.String("compute_group_id"), Logger: b.log,
+	}
+	if b.fes != nil {
+		o.Directory = directory{b.fes}
+	}
+	if b.engine, err = engine.New(o); err != nil {
+		return err
+	}
+	serving := &fill.Settings{}
+	b.conf.BindBool("enable_peer_server_cache_fill", &serving.EnablePeerServerCacheFill)
+	b.conf.BindInt("peer_server_cache_fill_timeout_ms", &serving.PeerServerCacheFillTimeoutMS)
+	b.serving = fill.NewServer(fill.Options{
+		Engine: b.engine, Cache: b.cache, Settings: serving, Queue: b.queue, Fills: b.fills, Logger: b.log,
+	})
+	return nil
+}
+
+func (b *be) serve(context.Context) (err error) {
+	c := b.conf
+	b.http = admin.NewBE(admin.BEOptions{
+		Config: c, Engine: b.engine, Cache: b.cache, Serving: b.serving,
+		Table: b.table, Breakers: b.breakers, Profiles: b.profiles, Buffers: b.buffers,
+		Health: &b.health, Tokens: &b.tokens, Wire: b.wireMetrics,
+		Bucket: c.String("s3_bucket"), BlockTimeout: blockTimeout, Logger: b.log,
+	})
+	b.rpc, err = rpc.NewServer(rpc.ServerOptions{
+		Listener: b.brpcLn, Identity: b.identity, ReadToken: c.String("read_token"), Logger: b.log,
+	}, b.serving)
+	if err != nil {
+		return err
+	}
+	go func() { b.errs <- b.rpc.Serve() }()          // ended by drain
+	go func() { b.errs <- b.http.Serve(b.httpLn) }() // ended by drain
+	b.line = readyLine{
+		Event: "ready", Role: "be", PID: os.Getpid(), Host: c.String("host"),
+		WebserverPort: portOf(b.httpLn), BrpcPort: portOf(b.brpcLn),
+	}
+	if b.fes != nil {
+		b.agent = startAgent(b.fes, b.heartbeat, c, b.log)
+	}
+	b.health.Ready()
+	return nil
+}
+
+// blockTimeout is how long a reader of /read waits for one block: longer than
+// all retries of object storage together.
+const blockTimeout = 60 * time.Second
+
+func (b *be) ready() any           { return b.line }
+func (b *be) failed() <-chan error { return b.errs }
+
+// drain implements node: readiness fails first, then the FE hears of it, then
+// the servers finish what they have begun.
+func (b *be) drain(ctx context.Context) error {
+	b.health.NotReady("draining")
+	var errs []error
+	if b.agent != nil {
+		b.agent.leave(ctx)
+	}
+	if b.rpc != nil {
+		errs = append(errs, b.rpc.Shutdown(ctx))
+	} else if b.brpcLn != nil {
+		errs = append(errs, b.brpcLn.Close())
+	}
+	if b.http != nil {
+		errs = append(errs, b.http.Shutdown(ctx))
+	} else if b.httpLn != nil {
+		errs = append(errs, b.httpLn.Close())
+	}
+	if b.serving != nil {
+		b.serving.Close()
+	}
+	if b.engine != nil {
+		b.engine.Close()
+	}
+	if b.peers != nil {
+		errs = append(errs, b.peers.Close())
+	}
+	if b.fes != nil {
+		errs = append(errs, b.fes.Close())
+	}
+	if b.queue != nil {
+		errs = append(errs, b.queue.Close())
+	}
+	if b.cache != nil {
+		errs = append(errs, b.cache.Flush(ctx), b.cache.Close())
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,92 @@
+package main
+
+import (
+	"crypto/rand"
+	"runtime"
+	"sync/atomic"
+
+	"headstart/cmd/config"
+	"headstart/engine"
+	"headstart/engine/block"
+	"headstart/rpc/admin"
+	"headstart/shards"
+	"headstart/shards/placement"
+)
+
+// bindEngine lets the engine follow its keys.
+func bindEngine(c *config.Set, s *engine.Settings) {
+	c.BindBool("enable_cache_read_from_peer", &s.EnableCacheReadFromPeer)
+	c.BindBool("enable_peer_s3_race", &s.EnablePeerS3Race)
+	c.BindBool("enable_same_compute_group_peer_read", &s.EnableSameComputeGroupPeerRead)
+	c.BindBool("enable_cross_compute_group_peer_read", &s.EnableCrossComputeGroupRead)
+	c.BindBool("enable_external_peer_read", &s.EnableExternalPeerRead)
+	c.BindInt("peer_race_hedge_delay_ms", &s.PeerRaceHedgeDelayMS)
+	c.BindInt("peer_read_rpc_timeout_ms", &s.PeerReadRPCTimeoutMS)
+	c.BindInt("peer_server_cache_fill_timeout_ms", &s.PeerServerCacheFillTimeoutMS)
+	c.BindInt("object_storage_get_max_blocks", &s.ObjectStorageGetMaxBlocks)
+	c.BindInt("external_revalidate_ms", &s.ExternalRevalidateMS)
+	c.BindString("peer_cache_fill_compute_group_id", &s.PeerCacheFillComputeGroupID)
+}
+
+// bindShards lets the candidates and breakers follow their keys.
+func bindShards(c *config.Set, s *shards.Settings) {
+	c.BindInt("peer_rpc_failure_eviction_threshold", &s.EvictionThreshold)
+	c.BindInt("peer_all_miss_cooldown_threshold", &s.AllMissThreshold)
+	c.BindInt("peer_all_miss_cooldown_duration_s", &s.CooldownSeconds)
+	c.BindInt("peer_candidate_expiry_s", &s.ExpirySeconds)
+	c.BindInt("peer_candidate_cleanup_interval_s", &s.CleanupSeconds)
+	c.BindInt("peer_candidate_refresh_interval_s", &s.RefreshSeconds)
+	c.BindInt("peer_candidate_max_tablets", &s.MaxTablets)
+	c.BindInt("peer_candidate_max_addresses", &s.MaxAddresses)
+	c.BindBool("enable_peer_location_preference", &s.LocationPreference)
+	c.BindBool("enable_slow_peer_ejection", &s.SlowPeerEjection)
+	c.BindInt("cache_peer_read_failure_threshold", &s.FailureThreshold)
+	c.BindInt("cache_peer_read_circuit_open_seconds", &s.CircuitOpenSeconds)
+	c.BindInt("peer_silence_probe_ms", &s.SilenceProbeMS)
+}
+
+// interval follows heartbeat_interval_ms, in nanoseconds.
+func interval(c *config.Set) *atomic.Int64 {
+	var every atomic.Int64
+	c.BindDuration("heartbeat_interval_ms", &every)
+	return &every
+}
+
+func newNodeID() string { return rand.Text() }
+
+func cores() int { return runtime.GOMAXPROCS(0) }
+
+// addrs reads a list of host:port.
+func addrs(list []string) ([]block.Addr, error) {
+	out := make([]block.Addr, len(list))
+	for i, text := range list {
+		var err error
+		if out[i], err = block.ParseAddr(text); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// heartbeat is what the BE says of itself.
+func (b *be) heartbeat(leaving bool) placement.Heartbeat {
+	m := b.cache.Metrics()
+	return placement.Heartbeat{
+		NodeID: b.identity.Node().ID, Host: b.conf.String("host"),
+		HeartbeatPort: int(b.conf.Int("heartbeat_service_port")), BePort: int(b.conf.Int("be_port")),
+		HTTPPort: b.line.WebserverPort, BrpcPort: b.line.BrpcPort,
+		ArrowFlightSQLPort: max(0, int(b.conf.Int("arrow_flight_sql_port"))),
+		GroupID:            b.conf.String("compute_group_id"), GroupName: b.conf.String("compute_group_name"),
+		CloudUniqueID: b.conf.String("cloud_unique_id"), Location: b.conf.String("location"),
+		Version: version(), Started: b.started, CPUCores: cores(),
+		CacheCapacityBytes: m.CapacityBytes, CacheUsedBytes: m.AllocatedBytes,
+		Leaving: leaving,
+	}
+}
+
+// wireMetrics are the metrics of the parts that rpc/admin must not import.
+func (b *be) wireMetrics() []admin.Sample {
+	return []admin.Sample{
+		{Name: "headstart_s3_gets_total", Value: int64(b.origin.Metrics().Gets)},
+	}
+}
