@@ -68,9 +68,12 @@ func TestS08_LoserIsCancelledAtOnce(t *testing.T) {
 	})
 	bubble(t, func(t *testing.T, b *books) {
 		peer, store := serves(b, ms(60), ms(10)), serves(b, ms(30), ms(10))
-		run(t, t.Context(), block.NewRun(0, 4), known(), race.Legs{HeadStart: headStart}, peer, store)
+		out := run(t, t.Context(), block.NewRun(0, 4), known(), race.Legs{HeadStart: headStart}, peer, store)
 		if at := peer.opened[0].stopped; at != ms(50) {
 			t.Errorf("the peer leg was cancelled at %v, want at the store's first block", at)
+		}
+		if out.stats.PeerErr != nil {
+			t.Errorf("the peer leg that was stopped failed with %v", out.stats.PeerErr)
 		}
 	})
 }
@@ -84,8 +87,8 @@ func TestS08_LosersDoNotStopEachOther(t *testing.T) {
 			peer, store := serves(b, first, 0), serves(b, ms(30), ms(50))
 			peer.steps = func(block.Run) []step { return []step{has(1, first), has(0, ms(50)), has(2, ms(50))} }
 			out := run(t, t.Context(), block.NewRun(0, 3), known(), race.Legs{}, peer, store)
-			if out.err != io.EOF || len(out.blocks) != 3 {
-				t.Fatalf("got %v, %v; want three blocks", out.blocks, out.err)
+			if out.err != io.EOF || len(out.blocks) != 3 || len(store.opened) != 1 {
+				t.Errorf("got %v, %v by %d store legs; want three blocks by one", out.blocks, out.err, len(store.opened))
 			}
 		})
 	}
@@ -200,6 +203,7 @@ func TestUnaskedAndRepeatedBlocksFailTheLeg(t *testing.T) {
 		"repeated": has(0, ms(1)),
 		"far":      has(1<<40, ms(1)),
 		"lacked":   lacks(0, ms(1)),
+		"bare":     {after: ms(1), index: 1, status: block.StatusData, bare: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, b *books) {
@@ -212,6 +216,29 @@ func TestUnaskedAndRepeatedBlocksFailTheLeg(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestPR17_StoreThatFailedIsNotAskedAgain(t *testing.T) {
+	bubble(t, func(t *testing.T, b *books) { // a stream that ends too early has failed
+		peer, store := says(b, has(0, ms(1)), fails(io.EOF, 0)), says(b, has(1, ms(30)))
+		out := run(t, t.Context(), block.NewRun(0, 3), known(), race.Legs{HeadStart: headStart}, peer, store)
+		out.want(t, io.ErrUnexpectedEOF, got{0, peerSrc, ms(1)}, got{1, storeSrc, ms(31)})
+		store.starts(t, "store", opening{run: block.Run{Want: 0b110}, at: ms(1)})
+	})
+	bubble(t, func(t *testing.T, b *books) { // an object that grows with each look
+		peer, store := says(b, lacks(0, 0)), says(b)
+		peer.meta = of("v1", blockSize)
+		store.steps = func(block.Run) []step {
+			n := len(store.opened) + 1
+			grown := of(block.Version('a'+rune(n)), int64(n)*blockSize)
+			return []step{{after: ms(30), status: block.StatusNotFound, meta: &grown}}
+		}
+		out := run(t, t.Context(), block.NewRun(0, 8), block.UnknownMeta(""), race.Legs{HeadStart: headStart}, peer, store)
+		out.want(t, io.ErrUnexpectedEOF)
+		if len(store.opened) != 2 {
+			t.Errorf("the store was asked %d times, want twice at most", len(store.opened))
+		}
+	})
 }
 
 func TestOB02_EachRaceHasOneWinner(t *testing.T) {

@@ -2,28 +2,16 @@ package race
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 
 	"headstart/engine/block"
 )
 
-// errStopped is the cause that a leg's context ends with when the race does not
-// need the leg any more.
-var errStopped = errors.New("the other leg of the race has won")
-
-// ErrPanic is in the error of a leg that panicked.
-var ErrPanic = errors.New("panic")
-
 // pump reads one leg's stream to its end and passes all of it on. It never
 // blocks: events has room for all that a leg can send.
 func pump(ctx context.Context, id legID, open Open, run block.Run, events chan<- event) {
-	err := relay(ctx, id, open, run, events)
-	if err != nil && context.Cause(ctx) == errStopped {
-		err = errStopped
-	}
-	events <- event{leg: id, err: err, ended: true}
+	events <- event{leg: id, err: relay(ctx, id, open, run, events), ended: true}
 }
 
 // relay returns nil when the stream has ended by itself. A panic of a leg is

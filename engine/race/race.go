@@ -9,6 +9,7 @@ package race
 
 import (
 	"context"
+	"errors"
 	"io"
 	"time"
 
@@ -42,6 +43,12 @@ type Legs struct {
 	// BlockSize cuts the run down once a leg has told the object's size.
 	BlockSize int64
 }
+
+// errStopped is the end of a leg that the race does not need any more.
+var errStopped = errors.New("the other leg of the race has won")
+
+// ErrPanic is in the error of a leg that panicked.
+var ErrPanic = errors.New("panic")
 
 // Winner is how a race has ended.
 type Winner uint8
@@ -138,8 +145,8 @@ type Race struct {
 	open   bool
 	leg    [2]leg
 	events chan event
-	// timer ends the head start; stalled: it has, and no block came since.
-	timer   *time.Timer
+	// late is when the head start ends; stalled: it has, and no block came since.
+	late    <-chan time.Time
 	stalled bool
 	slot    bool
 	stats   Stats
@@ -154,9 +161,7 @@ func Start(ctx context.Context, run block.Run, meta block.Meta, legs Legs) *Race
 		// most three start, so that no leg ever waits for a race that has stopped
 		// listening.
 		events: make(chan event, 3*(block.MaxRun+1)),
-		timer:  time.NewTimer(time.Hour),
 	}
-	r.timer.Stop()
 	if legs.Peer != nil {
 		r.start(peerLeg, run.Want)
 		r.stalled = legs.HeadStart <= 0
@@ -208,7 +213,7 @@ func (r *Race) wait() (event, bool) {
 	select {
 	case ev := <-r.events:
 		return ev, true
-	case <-r.timer.C:
+	case <-r.late:
 		r.stalled = true
 	case <-r.ctx.Done():
 	}
@@ -356,8 +361,8 @@ func (r *Race) releaseSlot() {
 
 // arm starts the head start, anew after each block of the peer.
 func (r *Race) arm() {
-	if r.legs.HeadStart > 0 && !r.legs.Sequential {
-		r.timer.Reset(r.legs.HeadStart)
+	if r.legs.HeadStart > 0 {
+		r.late = time.After(r.legs.HeadStart)
 	}
 }
 
@@ -386,7 +391,6 @@ func (r *Race) failure() error {
 // finish stops both legs. The race has then nothing more to hand out, but its
 // legs may still be ending: see Wait.
 func (r *Race) finish(err error) error {
-	r.timer.Stop()
 	for i := range r.leg {
 		r.leg[i].stop(errStopped)
 	}
@@ -403,9 +407,6 @@ func (r *Race) Wait() Stats {
 		} else {
 			r.waste(ev.piece)
 		}
-	}
-	for len(r.events) > 0 {
-		r.waste((<-r.events).piece)
 	}
 	return r.stats
 }

@@ -105,7 +105,7 @@ func TestS03_PeerFailureStartsStoreAtOnce(t *testing.T) {
 		{"failed", says(nil, fails(lost, ms(4))), lost},
 		{"nothing", says(nil, fails(io.EOF, ms(4))), nil},
 		{"not found", says(nil, lacks(0, ms(2)), lacks(1, ms(2))), nil},
-		{"busy", says(nil, step{ms(2), 0, block.StatusQueueFull, nil, false, nil}, fails(io.EOF, ms(2))), nil},
+		{"busy", says(nil, step{after: ms(2), status: block.StatusQueueFull}, fails(io.EOF, ms(2))), nil},
 	}
 	for _, sequential := range []bool{false, true} {
 		for _, c := range cases {
@@ -228,9 +228,9 @@ func TestReaderThatGivesUpIsNoWinner(t *testing.T) {
 			ctx, cancel := context.WithTimeoutCause(t.Context(), ms(40), gaveUp)
 			defer cancel()
 			peer, store := says(b, silent()), says(b, silent())
-			out := run(t, ctx, block.NewRun(0, 2), known(), race.Legs{}, peer, store)
+			out := run(t, ctx, block.NewRun(0, 2), known(), race.Legs{HeadStart: time.Hour}, peer, store)
 			out.want(t, gaveUp)
-			if out.stats.Winner != race.NoWinner || len(store.opened) != 1 {
+			if out.stats.Winner != race.NoWinner || len(store.opened) != 0 {
 				t.Errorf("stats %+v, %d store legs; want no winner and no leg for nobody", out.stats, len(store.opened))
 			}
 		})
@@ -249,6 +249,17 @@ func TestWaitAloneEndsARace(t *testing.T) {
 		b.check(t)
 		if want := b.made.Load() * blockSize; stats.WastedBytes != want || want == 0 {
 			t.Errorf("%d bytes wasted, want all %d", stats.WastedBytes, want)
+		}
+	})
+}
+
+func TestS08_LegThatGoesOnIsCancelledInTheEnd(t *testing.T) {
+	bubble(t, func(t *testing.T, b *books) {
+		peer, store := says(b, has(0, ms(5)), silent()), serves(b, ms(30), 0)
+		out := run(t, t.Context(), block.NewRun(0, 1), known(), race.Legs{HeadStart: headStart}, peer, store)
+		out.want(t, io.EOF, got{0, peerSrc, ms(5)})
+		if at := peer.opened[0].stopped; at != ms(5) {
+			t.Errorf("a leg that had brought all was cancelled at %v, want at once", at)
 		}
 	})
 }

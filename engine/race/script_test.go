@@ -31,6 +31,8 @@ type step struct {
 	status block.Status
 	err    error
 	panic  bool
+	// bare: the block comes without its bytes.
+	bare bool
 	// meta replaces what the stream's Meta says from here on.
 	meta *block.Meta
 }
@@ -57,6 +59,7 @@ type opening struct {
 	closed   int
 	stopped  time.Duration // when ctx ended; -1 if it had not when the leg ended
 	streamed bool
+	ctx      context.Context
 }
 
 // script is a leg that says what is written, by steps, for each time it is
@@ -100,7 +103,7 @@ func serves(b *books, first, each time.Duration) *script {
 }
 
 func (s *script) open(ctx context.Context, run block.Run) (block.Stream, error) {
-	o := &opening{run: run, at: time.Since(s.books.start), stopped: -1}
+	o := &opening{run: run, at: time.Since(s.books.start), stopped: -1, ctx: ctx}
 	s.opened = append(s.opened, o)
 	if err := pause(ctx, o, s.books, s.openAfter); err != nil {
 		return nil, err
@@ -150,7 +153,7 @@ func (s *scripted) Next() (block.Piece, error) {
 		panic("scripted")
 	case st.err != nil:
 		return block.Piece{}, st.err
-	case st.status != block.StatusData:
+	case st.status != block.StatusData || st.bare:
 		return block.Piece{Index: st.index, Status: st.status}, nil
 	}
 	return block.Piece{Index: st.index, Status: st.status, Buf: s.script.books.buf(st.index, s.meta)}, nil
@@ -212,7 +215,8 @@ type outcome struct {
 }
 
 // run reads a race to its end and checks what must hold for every race: bytes
-// are those of their block, every buffer comes back, every stream is closed once.
+// are those of their block, every buffer comes back, every stream is closed once,
+// every context ends.
 func run(t *testing.T, ctx context.Context, r block.Run, meta block.Meta, legs race.Legs, peer, store *script) outcome {
 	t.Helper()
 	if peer != nil {
@@ -242,6 +246,9 @@ func run(t *testing.T, ctx context.Context, r block.Run, meta block.Meta, legs r
 		for _, o := range s.opened {
 			if o.streamed && o.closed != 1 {
 				t.Errorf("a stream for %v was closed %d times, want once", o.run, o.closed)
+			}
+			if o.ctx.Err() == nil {
+				t.Errorf("the context of the leg for %v never ends", o.run)
 			}
 		}
 	}
