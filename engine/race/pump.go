@@ -27,6 +27,7 @@ func relay(ctx context.Context, id legID, open Open, run block.Run, events chan<
 		return err
 	}
 	defer stream.Close()
+	filling := false
 	for sent := run; ; {
 		piece, err := stream.Next()
 		if err == io.EOF {
@@ -37,6 +38,13 @@ func relay(ctx context.Context, id legID, open Open, run block.Run, events chan<
 		}
 		if err != nil {
 			return err
+		}
+		if piece.Status == block.StatusFilling {
+			if !filling { // said once, and no answer on a block yet
+				filling = true
+				events <- event{leg: id, piece: piece, meta: stream.Meta()}
+			}
+			continue
 		}
 		if !sent.Has(piece.Index) || (piece.Status == block.StatusData) != (piece.Buf != nil) {
 			if piece.Buf != nil {

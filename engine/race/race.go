@@ -27,6 +27,15 @@ type Slots interface {
 	Release()
 }
 
+// Budget bounds what hedging costs: the store legs that start only because the
+// peer leg is late (S36).
+type Budget interface {
+	// Spend asks for one more GET.
+	Spend() bool
+	// Refund takes back what Spend has allowed and nobody has used.
+	Refund()
+}
+
 // Legs is what a race is made of.
 type Legs struct {
 	// Peer may be nil: then the store is read at once. A piece of the peer leg
@@ -38,8 +47,19 @@ type Legs struct {
 	// leg starts beside it; 0 starts both at once. Sequential switches that off.
 	HeadStart  time.Duration
 	Sequential bool
-	// Slots bounds the store legs that run beside a peer leg; nil means no bound.
-	Slots Slots
+	// FillHeadStart takes the place of HeadStart once the peer leg has said, with
+	// StatusFilling, that it reads object storage itself (S38).
+	FillHeadStart time.Duration
+	// Slots bounds the store legs that run beside a peer leg, Budget those among
+	// them that a late peer leg has started; nil means no bound.
+	Slots  Slots
+	Budget Budget
+	// Again is how long after a refused hedge the race asks once more; 0 means
+	// that it waits for the next word of the peer leg.
+	Again time.Duration
+	// Twin: both legs read object storage, Peer first and Store when it is late.
+	// What the first one lacks or fails at is not asked for again.
+	Twin bool
 	// BlockSize cuts the run down once a leg has told the object's size.
 	BlockSize int64
 }
@@ -66,8 +86,8 @@ type Stats struct {
 	Winner Winner
 	// Hedged: the store leg started while the peer leg might still bring blocks.
 	Hedged bool
-	// NoSlot: a hedge was due and found no slot.
-	NoSlot bool
+	// NoSlot: a hedge was due and found no slot; NoBudget: it was not allowed.
+	NoSlot, NoBudget bool
 	// WastedBytes came from the wire and were not needed.
 	WastedBytes int64
 	// PeerErr is why the peer leg failed; nil when it was merely stopped.
@@ -148,6 +168,8 @@ type Race struct {
 	// late is when the head start ends; stalled: it has, and no block came since.
 	late    <-chan time.Time
 	stalled bool
+	// filling: the peer leg reads object storage itself.
+	filling bool
 	slot    bool
 	stats   Stats
 }
@@ -157,10 +179,10 @@ type Race struct {
 func Start(ctx context.Context, run block.Run, meta block.Meta, legs Legs) *Race {
 	r := &Race{
 		ctx: ctx, legs: legs, run: run, left: run, meta: meta, open: !meta.Known(),
-		// A leg sends at most one event for each block and one for its end, and at
-		// most three start, so that no leg ever waits for a race that has stopped
+		// A leg sends at most one event for each block, one that it waits for a fill
+		// and one for its end, and at most three start, so that no leg ever waits for a race that has stopped
 		// listening.
-		events: make(chan event, 3*(block.MaxRun+1)),
+		events: make(chan event, 3*(block.MaxRun+2)),
 	}
 	if legs.Peer != nil {
 		r.start(peerLeg, run.Want)
@@ -185,7 +207,7 @@ func (r *Race) Next() (block.Piece, block.Source, error) {
 		taken := said && r.take(ev, &piece)
 		r.cover()
 		if taken {
-			return piece, ev.leg.source(), nil
+			return piece, r.source(ev.leg), nil
 		}
 		if r.left.Want == 0 { // the object has none of the blocks: an answer too
 			r.won(ev.leg)
@@ -230,6 +252,10 @@ func (r *Race) take(ev event, piece *block.Piece) bool {
 	case !r.agrees(ev.meta):
 		l.stop(block.ErrChanged)
 		r.waste(ev.piece)
+		return false
+	case ev.piece.Status == block.StatusFilling:
+		r.filling, r.stalled = true, false
+		r.arm()
 		return false
 	case ev.piece.Status != block.StatusData:
 		l.lacks |= 1 << (ev.piece.Index - r.run.First)
@@ -322,12 +348,22 @@ func (r *Race) cover() {
 		return
 	}
 	switch {
+	case hopes == 0 && r.legs.Twin:
 	case hopes == 0:
 		r.start(storeLeg, need) // the reader's own: it needs no slot
 	case r.legs.Sequential:
-	case r.stalled, r.stats.Winner == PeerWon && !store.started:
-		r.hedge(need)
+	case r.stalled:
+		r.hedge(need, r.legs.Budget)
+	case r.stats.Winner == PeerWon && !store.started:
+		r.hedge(need, nil)
 	}
+}
+
+func (r *Race) source(id legID) block.Source {
+	if r.legs.Twin {
+		return block.SourceStore
+	}
+	return id.source()
 }
 
 // mayStart tells whether the leg can be asked for need. A leg that has failed
@@ -341,15 +377,25 @@ func (l *leg) mayStart(need uint16) bool {
 	return l.ended && !l.last && clean && (l.stopped || need&^l.asked != 0)
 }
 
-// hedge starts the store leg beside the peer leg, if there is a slot for it.
-func (r *Race) hedge(need uint16) {
-	if r.legs.Slots != nil && !r.legs.Slots.TryAcquire() {
+// hedge starts the store leg beside the peer leg, if budget and slots allow it.
+func (r *Race) hedge(need uint16, budget Budget) {
+	switch {
+	case budget != nil && !budget.Spend():
+		r.stats.NoBudget = true
+	case r.legs.Slots != nil && !r.legs.Slots.TryAcquire():
+		if budget != nil {
+			budget.Refund()
+		}
 		r.stats.NoSlot = true
+	default:
+		r.slot = r.legs.Slots != nil
+		r.stats.Hedged = true
+		r.start(storeLeg, need)
 		return
 	}
-	r.slot = r.legs.Slots != nil
-	r.stats.Hedged = true
-	r.start(storeLeg, need)
+	if r.legs.Again > 0 {
+		r.late = time.After(r.legs.Again)
+	}
 }
 
 func (r *Race) releaseSlot() {
@@ -361,8 +407,12 @@ func (r *Race) releaseSlot() {
 
 // arm starts the head start, anew after each block of the peer.
 func (r *Race) arm() {
-	if r.legs.HeadStart > 0 {
-		r.late = time.After(r.legs.HeadStart)
+	wait := r.legs.HeadStart
+	if r.filling {
+		wait = r.legs.FillHeadStart
+	}
+	if wait > 0 {
+		r.late = time.After(wait)
 	}
 }
 
@@ -382,7 +432,11 @@ func (r *Race) failure() error {
 	if r.stats.Winner == NoWinner {
 		r.stats.Winner = BothFailed
 	}
-	if err := r.leg[storeLeg].err; err != nil {
+	last := storeLeg
+	if r.legs.Twin {
+		last = peerLeg
+	}
+	if err := r.leg[last].err; err != nil {
 		return err
 	}
 	return io.ErrUnexpectedEOF
