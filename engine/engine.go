@@ -45,7 +45,9 @@ type Settings struct {
 	EnableSameComputeGroupPeerRead atomic.Bool
 	EnableCrossComputeGroupRead    atomic.Bool
 	EnableExternalPeerRead         atomic.Bool
+	EnableAdaptivePeerRaceHedge    atomic.Bool
 	PeerRaceHedgeDelayMS           atomic.Int64
+	PeerRaceHedgeBudgetPercent     atomic.Int64
 	PeerReadRPCTimeoutMS           atomic.Int64
 	PeerServerCacheFillTimeoutMS   atomic.Int64
 	ObjectStorageGetMaxBlocks      atomic.Int64
@@ -61,7 +63,9 @@ func NewSettings() *Settings {
 	s.EnableSameComputeGroupPeerRead.Store(true)
 	s.EnableCrossComputeGroupRead.Store(true)
 	s.EnableExternalPeerRead.Store(true)
+	s.EnableAdaptivePeerRaceHedge.Store(true)
 	s.PeerRaceHedgeDelayMS.Store(20)
+	s.PeerRaceHedgeBudgetPercent.Store(5)
 	s.PeerReadRPCTimeoutMS.Store(1000)
 	s.PeerServerCacheFillTimeoutMS.Store(6000)
 	s.ObjectStorageGetMaxBlocks.Store(block.MaxRun)
@@ -118,6 +122,9 @@ type Engine struct {
 	races, gets, learning *flight.Table
 	lookups               chan lookup
 	count                 counters
+	// budget bounds extra GETs; the latencies of GETs and fills say when one is due.
+	budget                  budget
+	getLatency, fillLatency shards.Latency
 
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -144,6 +151,7 @@ func New(o Options) (*Engine, error) {
 		learning: flight.NewTable(),
 		lookups:  make(chan lookup, maxLookups),
 	}
+	e.budget.milli.Store(burstGets)
 	now := time.Now()
 	for obj, meta := range o.Cache.Objects {
 		e.objects.Learn(object.KeyOf(obj, meta.Version), meta, now)

@@ -23,8 +23,11 @@ type mode struct {
 	// asked, else Engine.gets.
 	flights *flight.Table
 	peers   bool
-	asked   shards.Snapshot
-	query   *profile.Query
+	// twin: a GET that is late may get a second one. So it is for the store legs
+	// of races; reads without peers are left as they are.
+	twin  bool
+	asked shards.Snapshot
+	query *profile.Query
 }
 
 // decide looks whom a read that misses may ask. Without candidates it goes to
@@ -138,7 +141,10 @@ func (t *task) drive() {
 // races are switched off or too many run (S07).
 func (t *task) start() {
 	e := t.e
-	legs := race.Legs{Store: t.get, BlockSize: e.BlockSize}
+	if !t.mode.twin { // a race's store leg is a part of what has earned already
+		e.budget.earn(e.Settings.PeerRaceHedgeBudgetPercent.Load())
+	}
+	legs := race.Legs{Store: t.get, BlockSize: e.BlockSize, Again: hedgeAgain}
 	t.direct = !t.mode.peers || t.known == nil
 	if t.mode.peers {
 		t.raced = e.Settings.EnablePeerS3Race.Load() && e.Races.TryAcquire()
@@ -148,11 +154,18 @@ func (t *task) start() {
 		t.leg = &peerLeg{e: e, req: t.req, asked: t.mode.asked}
 		legs.Peer = t.leg.open
 		legs.Sequential = !t.raced
-		legs.HeadStart = time.Duration(e.Settings.PeerRaceHedgeDelayMS.Load()) * time.Millisecond
+		legs.HeadStart, legs.FillHeadStart = e.headStart(t.mode.asked), e.patience()
 		legs.Slots = e.RaceGets
+		if e.Settings.EnableAdaptivePeerRaceHedge.Load() {
+			legs.Budget = spender{e, t.mode.asked}
+		}
 		if !t.direct {
 			legs.Store = t.shareGets
 		}
+	}
+	if delay, ok := e.twinDelay(); ok && t.mode.twin {
+		legs.Peer, legs.Twin, legs.HeadStart = t.get, true, delay
+		legs.Budget = spender{e: e}
 	}
 	t.race = race.Start(t.fetch.Context(), t.req.Run, t.req.Meta, legs)
 }
@@ -258,5 +271,6 @@ func (t *task) end() {
 	t.e.count.addRace(stats, t.raced)
 	if t.raced && (stats.Winner == race.PeerWon || stats.Winner == race.StoreWon) {
 		t.mode.query.AddRace(stats.Winner == race.PeerWon)
+		t.noteRace(stats.Winner == race.PeerWon)
 	}
 }

@@ -16,7 +16,8 @@ type counters struct {
 	peerReads, storeReads                       atomic.Int64
 	sameGroupReads, crossGroupReads             atomic.Int64
 	racePeerWin, raceStoreWin, raceBothFail     atomic.Int64
-	raceAbandoned, hedges, hedgeNoSlot          atomic.Int64
+	raceAbandoned, hedges                       atomic.Int64
+	hedgeNoSlot, hedgeNoBudget                  atomic.Int64
 	raceSequential, wastedBytes                 atomic.Int64
 	lazyFetch, lookups, lookupFailures          atomic.Int64
 	peerCorrupt, panics, changed, staleMetaUsed atomic.Int64
@@ -39,8 +40,9 @@ type Metrics struct {
 	// Each finished race is in exactly one of the first three.
 	RacePeerWin, RaceStoreWin, RaceBothFail, RaceAbandoned int64
 	// Hedges counts store legs beside a running peer leg, HedgeNoSlot those that
-	// found the pool full, RaceSequential the fetches that did not race.
-	Hedges, HedgeNoSlot, RaceSequential, WastedBytes int64
+	// found the pool full, HedgeNoBudget those that the budget did not allow,
+	// RaceSequential the fetches that did not race.
+	Hedges, HedgeNoSlot, HedgeNoBudget, RaceSequential, WastedBytes int64
 	// LazyFetches counts reads that found no candidates, Lookups what was asked of
 	// the FE.
 	LazyFetches, Lookups, LookupFailures int64
@@ -67,7 +69,7 @@ func (e *Engine) Metrics() Metrics {
 		SameGroupReads: c.sameGroupReads.Load(), CrossGroupReads: c.crossGroupReads.Load(),
 		RacePeerWin: c.racePeerWin.Load(), RaceStoreWin: c.raceStoreWin.Load(),
 		RaceBothFail: c.raceBothFail.Load(), RaceAbandoned: c.raceAbandoned.Load(),
-		Hedges: c.hedges.Load(), HedgeNoSlot: c.hedgeNoSlot.Load(),
+		Hedges: c.hedges.Load(), HedgeNoSlot: c.hedgeNoSlot.Load(), HedgeNoBudget: c.hedgeNoBudget.Load(),
 		RaceSequential: c.raceSequential.Load(), WastedBytes: c.wastedBytes.Load(),
 		LazyFetches: c.lazyFetch.Load(), Lookups: c.lookups.Load(), LookupFailures: c.lookupFailures.Load(),
 		PeerCorrupt: c.peerCorrupt.Load(), Panics: c.panics.Load(),
@@ -102,6 +104,9 @@ func (c *counters) addRace(s race.Stats, raced bool) {
 	}
 	if s.NoSlot {
 		c.hedgeNoSlot.Add(1)
+	}
+	if s.NoBudget {
+		c.hedgeNoBudget.Add(1)
 	}
 	if !raced {
 		return

@@ -43,6 +43,10 @@ type peerCall struct {
 	cancel    context.CancelFunc
 	started   time.Time
 	lacks     []block.Piece
+	// filling are the blocks that the peer is reading from object storage: the
+	// leg asks for them again, and that call waits. began is when the fill did.
+	filling block.Run
+	began   time.Time
 	// worst is the outcome of the blocks that the peer did not give.
 	worst block.Outcome
 }
@@ -72,6 +76,10 @@ func (p *peerLeg) Next() (block.Piece, error) {
 			p.meta = p.call.stream.Meta()
 			p.firstData()
 			p.ready = append(p.ready, piece)
+		case err == nil && piece.Status == block.StatusFilling:
+			p.call.fill(piece.Index, p.run)
+			p.ready = append(p.ready, piece)
+		case err == io.EOF && p.call.filling.Want != 0 && p.askAgain():
 		case err == nil:
 			p.call.lacks = append(p.call.lacks, block.Piece{Index: piece.Index, Status: block.StatusNotFound})
 			p.call.worst = max(p.call.worst, piece.Status.Outcome())
@@ -97,7 +105,11 @@ func (p *peerLeg) firstData() {
 		return
 	}
 	c := &p.call.candidate
-	p.e.Breakers.Observe(c.Addr, time.Since(p.call.started))
+	if p.call.began.IsZero() {
+		p.e.Breakers.Observe(c.Addr, time.Since(p.call.started))
+	} else {
+		p.e.fillLatency.Observe(time.Since(p.call.began))
+	}
 	p.served.Store(c)
 	p.ready = append(p.ready, p.call.lacks...)
 	if c.GroupID == p.e.GroupID {
@@ -121,7 +133,7 @@ func (p *peerLeg) dial() error {
 			p.results = append(p.results, shards.Result{Addr: c.Addr, Outcome: block.OutcomeCircuitOpen})
 			continue
 		}
-		if p.ask(c, ticket) {
+		if p.ask(c, ticket, p.run, false) {
 			return nil
 		}
 	}
@@ -139,12 +151,12 @@ func (e *Engine) mayAsk(c *shards.Candidate) bool {
 	return e.Settings.EnableCrossComputeGroupRead.Load()
 }
 
-// ask starts a call to c. It reports false, with the outcome noted, when the
-// call could not even be sent.
-func (p *peerLeg) ask(c shards.Candidate, ticket shards.Ticket) bool {
+// ask starts a call to c for run. wait is for blocks that c is filling. It
+// reports false, with the outcome noted, when the call could not even be sent.
+func (p *peerLeg) ask(c shards.Candidate, ticket shards.Ticket, run block.Run, wait bool) bool {
 	s := p.e.Settings
 	req := *p.req
-	req.Run = p.run
+	req.Run, req.Wait = run, wait
 	limit := s.PeerReadRPCTimeoutMS.Load()
 	if group := s.PeerCacheFillComputeGroupID.Load(); group != nil && *group != "" && *group == c.GroupID {
 		req.Fill = true
@@ -172,6 +184,35 @@ func (p *peerLeg) ask(c shards.Candidate, ticket shards.Ticket) bool {
 	return true
 }
 
+// fill notes that the peer is reading a block from object storage.
+func (c *peerCall) fill(index uint64, run block.Run) {
+	c.filling.First = run.First
+	c.filling.Want |= 1 << (index - run.First)
+}
+
+// askAgain ends a call that the peer has answered with "filling" and asks the
+// same peer to answer when it has the blocks (S38). It reports false when that
+// call could not be made; the old one is then still to be ended.
+func (p *peerLeg) askAgain() bool {
+	old := p.call
+	old.worst = max(old.worst, block.OutcomeBusy) // if nobody waits for the fill
+	if p.ctx.Err() != nil {
+		return false
+	}
+	ticket, ok := p.e.Breakers.Allow(old.candidate.Addr)
+	if !ok {
+		return false
+	}
+	p.e.Breakers.Observe(old.candidate.Addr, time.Since(old.started))
+	old.stream.Close()
+	old.ticket.Done(block.OutcomeHit)
+	old.cancel()
+	if p.ask(old.candidate, ticket, old.filling, true) {
+		p.call.began = old.started
+	}
+	return true
+}
+
 // hangUp ends the current call with its outcome.
 func (p *peerLeg) hangUp(o block.Outcome) {
 	call := p.call
@@ -181,6 +222,9 @@ func (p *peerLeg) hangUp(o block.Outcome) {
 	}
 	if o == block.OutcomeCorrupt {
 		p.e.count.peerCorrupt.Add(1)
+	}
+	if o == block.OutcomeCancelled && call.began.IsZero() {
+		p.e.Breakers.Observe(call.candidate.Addr, time.Since(call.started))
 	}
 	p.results = append(p.results, shards.Result{Addr: call.candidate.Addr, Outcome: o})
 	if probe, ok := call.stream.(*probeStream); ok && probe.detach() {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"time"
 
 	"headstart/engine/block"
 	"headstart/engine/flight"
@@ -14,11 +15,12 @@ func (t *task) get(ctx context.Context, run block.Run) (block.Stream, error) {
 	req := *t.req
 	req.Run = run
 	t.e.count.storeReads.Add(1)
+	began := time.Now()
 	stream, err := t.e.Origin.Fetch(ctx, &req)
 	if err != nil {
 		return nil, err
 	}
-	return &countedStream{Stream: stream, bytes: &t.e.count.storeBytes}, nil
+	return &getStream{Stream: stream, e: t.e, began: began}, nil
 }
 
 // shareGets is the store leg of a race: it joins the GETs that are under way
@@ -52,7 +54,7 @@ func (s *flightStream) join(run block.Run) {
 		s.waiting = append(s.waiting, f)
 	}
 	if len(led) > 0 {
-		m := mode{flights: e.gets, query: s.t.mode.query}
+		m := mode{flights: e.gets, query: s.t.mode.query, twin: true}
 		e.fetch(m, s.t.req, s.t.known, led)
 	}
 }
@@ -94,17 +96,24 @@ func (s *flightStream) Close() {
 	s.waiting = nil
 }
 
-// countedStream counts the bytes that come from the wire.
-type countedStream struct {
+// getStream is a GET on its way: it counts the bytes that come from the wire and
+// remembers how long the first block took.
+type getStream struct {
 	block.Stream
-	bytes interface{ Add(int64) int64 }
+	e     *Engine
+	began time.Time
+	begun bool
 }
 
 // Next implements block.Stream.
-func (s *countedStream) Next() (block.Piece, error) {
+func (s *getStream) Next() (block.Piece, error) {
 	p, err := s.Stream.Next()
 	if err == nil && p.Buf != nil {
-		s.bytes.Add(int64(len(p.Buf.Bytes())))
+		s.e.count.storeBytes.Add(int64(len(p.Buf.Bytes())))
+		if !s.begun {
+			s.begun = true
+			s.e.observeGet(s.began)
+		}
 	}
 	return p, err
 }

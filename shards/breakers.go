@@ -129,6 +129,13 @@ func (b *Breakers) Silent(a block.Addr) bool {
 	return true
 }
 
+// Quiet reports whether a call to a has been given up since the address last
+// answered one.
+func (b *Breakers) Quiet(a block.Addr) bool {
+	n, ok := b.nodes.Load(a)
+	return ok && n.quiet.sinceMS() != 0
+}
+
 // NoteRace tells whether the call to a won its race against object storage.
 // Races that a lost for another reason than its pace, by a miss or by being
 // busy, are not for NoteRace.

@@ -89,7 +89,9 @@ func startBE(ctx context.Context, conf *config.Set, log *slog.Logger) (_ *be, er
 
 func (b *be) openPools(context.Context) (err error) {
 	c := b.conf
-	b.buffers, err = pools.NewBuffers(pools.BuffersOptions{BudgetBytes: c.Int("buffer_budget_bytes")})
+	b.buffers, err = pools.NewBuffers(pools.BuffersOptions{
+		Name: "block buffers", BudgetBytes: c.Int("buffer_budget_bytes"), BlockSize: int(c.Int("file_cache_each_block_size")),
+	})
 	if err != nil {
 		return err
 	}

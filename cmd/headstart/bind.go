@@ -20,6 +20,8 @@ func bindEngine(c *config.Set, s *engine.Settings) {
 	c.BindBool("enable_same_compute_group_peer_read", &s.EnableSameComputeGroupPeerRead)
 	c.BindBool("enable_cross_compute_group_peer_read", &s.EnableCrossComputeGroupRead)
 	c.BindBool("enable_external_peer_read", &s.EnableExternalPeerRead)
+	c.BindBool("enable_adaptive_peer_race_hedge", &s.EnableAdaptivePeerRaceHedge)
+	c.BindInt("peer_race_hedge_budget_percent", &s.PeerRaceHedgeBudgetPercent)
 	c.BindInt("peer_race_hedge_delay_ms", &s.PeerRaceHedgeDelayMS)
 	c.BindInt("peer_read_rpc_timeout_ms", &s.PeerReadRPCTimeoutMS)
 	c.BindInt("peer_server_cache_fill_timeout_ms", &s.PeerServerCacheFillTimeoutMS)

@@ -9,12 +9,9 @@ package fill
 import (
 	"context"
 	"errors"
-	"fmt"
-	"io"
 	"log/slog"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"headstart/blockcache"
 	"headstart/engine"
@@ -43,6 +40,7 @@ type Options struct {
 type Server struct {
 	Options
 	count counters
+	jobs  jobs
 	// fills are the fills under way; Close waits for them.
 	fills  sync.WaitGroup
 	ctx    context.Context
@@ -51,7 +49,7 @@ type Server struct {
 
 // NewServer returns a server.
 func NewServer(o Options) *Server {
-	s := &Server{Options: o}
+	s := &Server{Options: o, jobs: jobs{running: map[block.ID]bool{}}}
 	if s.Logger == nil {
 		s.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -66,7 +64,9 @@ func (s *Server) Close() {
 }
 
 // ServeBlocks answers one request of a peer: a status for each block, and a
-// lease for each block that is there. Its caller releases the reply.
+// lease for each block that is there. Its caller releases the reply. A request
+// to fill is answered at once; the requester comes back with the wait flag and
+// gets its answer when the fill has ended (S38).
 func (s *Server) ServeBlocks(ctx context.Context, from block.Node, f *block.Fetch, reply *block.Reply) {
 	s.count.requests.Add(1)
 	err := s.Queue.Do(ctx, func(context.Context) { s.look(f, reply) })
@@ -74,8 +74,11 @@ func (s *Server) ServeBlocks(ctx context.Context, from block.Node, f *block.Fetc
 		s.refuse(f, reply, statusOf(err))
 		return
 	}
-	if f.Fill && s.missing(reply) {
-		s.fill(ctx, f, reply)
+	if f.Fill && s.mayFill() {
+		s.fill(f, reply)
+		if f.Wait {
+			s.wait(ctx, f, reply)
+		}
 	}
 	s.settle(reply)
 }
@@ -136,15 +139,6 @@ func (s *Server) look(f *block.Fetch, reply *block.Reply) {
 	}
 }
 
-func (s *Server) missing(reply *block.Reply) bool {
-	for i := range reply.Answers {
-		if reply.Answers[i].Status == block.StatusNotFound {
-			return true
-		}
-	}
-	return false
-}
-
 // settle counts the request by what it got.
 func (s *Server) settle(reply *block.Reply) {
 	for i := range reply.Answers {
@@ -154,184 +148,4 @@ func (s *Server) settle(reply *block.Reply) {
 		}
 	}
 	s.count.failed.Add(1)
-}
-
-// fill reads what is missing from object storage. The fill goes on when its
-// requester has gone, up to the time that it may take: the next one finds the
-// blocks in the cache.
-func (s *Server) fill(ctx context.Context, f *block.Fetch, reply *block.Reply) {
-	s.count.fillRequested.Add(1)
-	if !s.Settings.EnablePeerServerCacheFill.Load() || s.Cache.Disabled() {
-		return
-	}
-	if !s.Fills.TryAcquire() {
-		s.count.fillRejected.Add(1)
-		mark(reply, block.StatusFillRejected)
-		return
-	}
-	job := &job{server: s, req: *f, done: make(chan struct{})}
-	for i := range reply.Answers {
-		if a := &reply.Answers[i]; a.Status == block.StatusNotFound {
-			job.missing = append(job.missing, *a)
-		}
-	}
-	limit := time.Duration(s.Settings.PeerServerCacheFillTimeoutMS.Load()) * time.Millisecond
-	jobCtx, cancel := context.WithTimeout(s.ctx, limit)
-	s.fills.Go(func() { // ends with its reads, its time-out or s.ctx
-		defer cancel()
-		job.run(jobCtx)
-	})
-	select {
-	case <-job.done:
-		job.take(reply)
-	case <-ctx.Done():
-		mark(reply, block.StatusCancelled)
-		job.abandon()
-	}
-}
-
-// mark gives the blocks that are still missing a status.
-func mark(reply *block.Reply, status block.Status) {
-	for i := range reply.Answers {
-		if reply.Answers[i].Status == block.StatusNotFound {
-			reply.Answers[i].Status = status
-		}
-	}
-}
-
-// job is one fill. Its leases go to the requester if that still waits, else
-// back.
-type job struct {
-	server  *Server
-	req     block.Fetch
-	missing []block.Answer
-	meta    block.Meta
-	done    chan struct{}
-
-	mu struct {
-		sync.Mutex
-		abandoned, ended bool
-	}
-}
-
-func (j *job) run(ctx context.Context) {
-	s := j.server
-	defer s.Fills.Release()
-	defer j.end()
-	defer func() {
-		if p := recover(); p != nil {
-			s.count.panics.Add(1)
-			s.Logger.Error("fill panicked", "object", j.req.Object.String(), "panic", fmt.Sprint(p))
-		}
-	}()
-	for i := 0; i < len(j.missing); {
-		n := 1
-		for i+n < len(j.missing) && j.missing[i+n].Index == j.missing[i].Index+uint64(n) {
-			n++
-		}
-		if err := j.read(ctx, j.missing[i:i+n]); err != nil {
-			j.fail(err)
-			return
-		}
-		i += n
-	}
-	s.count.fillSuccess.Add(1)
-}
-
-// read fills neighbouring answers with one read that keeps away from peers.
-func (j *job) read(ctx context.Context, answers []block.Answer) error {
-	version := j.req.Meta.Version
-	if version != block.Immutable {
-		version = ""
-	}
-	r, err := j.server.Engine.Open(ctx, &block.Read{
-		Object: j.req.Object, Version: version, Route: j.req.Route,
-		Offset: int64(answers[0].Index) * j.req.BlockSize, Size: int64(len(answers)) * j.req.BlockSize,
-		Kind: j.req.Kind, Queue: j.req.Queue, NoPeer: true,
-	})
-	if errors.Is(err, block.ErrRange) {
-		return nil // no such block in our version: "not found" is right
-	}
-	if err != nil {
-		return err
-	}
-	defer r.Close()
-	if want := j.req.Meta.Version; want != "" && r.Meta().Version != want {
-		return block.ErrChanged
-	}
-	j.meta = r.Meta()
-	for i := range answers {
-		view, err := r.Next(ctx)
-		if err == io.EOF {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		answers[i].Status, answers[i].Lease = block.StatusData, view.Lease
-	}
-	return nil
-}
-
-// fail gives the blocks that the fill has not brought the status of its error.
-func (j *job) fail(err error) {
-	status := block.StatusFailed
-	switch {
-	case errors.Is(err, context.DeadlineExceeded):
-		status = block.StatusFillTimeout
-		j.server.count.fillTimeout.Add(1)
-	case errors.Is(err, context.Canceled):
-		status = block.StatusGoingAway
-	case errors.Is(err, block.ErrBusy):
-		status = block.StatusFillRejected
-	case errors.Is(err, block.ErrChanged), errors.Is(err, block.ErrNotFound):
-		status = block.StatusNotFound
-	}
-	if status == block.StatusFailed {
-		j.server.count.fillFailed.Add(1)
-	}
-	for i := range j.missing {
-		if j.missing[i].Status == block.StatusNotFound {
-			j.missing[i].Status = status
-		}
-	}
-}
-
-func (j *job) end() {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.mu.ended = true
-	if j.mu.abandoned {
-		j.release()
-	}
-	close(j.done)
-}
-
-// abandon leaves the job to itself.
-func (j *job) abandon() {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.mu.abandoned = true
-	if j.mu.ended {
-		j.release()
-	}
-}
-
-func (j *job) release() {
-	for i := range j.missing {
-		j.missing[i].Lease.Release()
-	}
-}
-
-// take moves the job's answers into the reply.
-func (j *job) take(reply *block.Reply) {
-	if j.meta.Known() {
-		reply.Meta = j.meta
-	}
-	for i := range reply.Answers {
-		if a := &reply.Answers[i]; a.Status == block.StatusNotFound && len(j.missing) > 0 {
-			*a = j.missing[0]
-			j.missing = j.missing[1:]
-		}
-	}
 }

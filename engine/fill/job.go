@@ -1,0 +1,218 @@
+package fill
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"headstart/engine/block"
+)
+
+// jobs are the blocks that are being filled. A block is in it from before its
+// fill has a goroutine until its bytes are in the cache or nobody will bring
+// them, so two requests never fill one block.
+type jobs struct {
+	mu      sync.Mutex
+	running map[block.ID]bool
+}
+
+// claim takes those of ids that nobody fills, and reports how many others are
+// being filled already.
+func (j *jobs) claim(ids []block.ID) (mine []block.ID, others int) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, id := range ids {
+		if j.running[id] {
+			others++
+			continue
+		}
+		j.running[id] = true
+		mine = append(mine, id)
+	}
+	return mine, others
+}
+
+// drop ends the claims on ids.
+func (j *jobs) drop(ids []block.ID) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, id := range ids {
+		delete(j.running, id)
+	}
+}
+
+// mayFill: a node without a cache has nothing to fill (S50).
+func (s *Server) mayFill() bool {
+	return s.Settings.EnablePeerServerCacheFill.Load() && !s.Cache.Disabled()
+}
+
+// limit is how long one request to fill may take.
+func (s *Server) limit() time.Duration {
+	return time.Duration(s.Settings.PeerServerCacheFillTimeoutMS.Load()) * time.Millisecond
+}
+
+// fill starts to read what is missing from object storage, unless somebody does
+// so already, and marks it in the reply. The fill goes on when its requester has
+// gone, up to the time that it may take: the next one finds the blocks.
+func (s *Server) fill(f *block.Fetch, reply *block.Reply) {
+	base := block.BaseID(f.Object, f.Meta.Version)
+	var missing []block.ID
+	for i := range reply.Answers {
+		if a := &reply.Answers[i]; a.Status == block.StatusNotFound {
+			missing = append(missing, base.At(a.Index))
+		}
+	}
+	if len(missing) == 0 {
+		return
+	}
+	mine, others := s.jobs.claim(missing)
+	if len(mine) > 0 {
+		s.count.fillRequested.Add(1)
+		if !s.Fills.TryAcquire() {
+			s.count.fillRejected.Add(1)
+			s.jobs.drop(mine)
+			if others == 0 {
+				mark(reply, block.StatusFillRejected)
+				return
+			}
+		} else {
+			req := *f
+			s.fills.Go(func() { s.run(&req, mine) }) // ends with its reads, its time-out or s.ctx
+		}
+	}
+	mark(reply, block.StatusFilling)
+}
+
+// mark gives the blocks that are missing a status.
+func mark(reply *block.Reply, status block.Status) {
+	for i := range reply.Answers {
+		if reply.Answers[i].Status == block.StatusNotFound {
+			reply.Answers[i].Status = status
+		}
+	}
+}
+
+// run fills blocks and counts how that ended.
+func (s *Server) run(f *block.Fetch, ids []block.ID) {
+	ctx, cancel := context.WithTimeout(s.ctx, s.limit())
+	defer cancel()
+	defer s.Fills.Release()
+	defer s.jobs.drop(ids)
+	defer func() {
+		if p := recover(); p != nil {
+			s.count.panics.Add(1)
+			s.Logger.Error("fill panicked", "object", f.Object.String(), "panic", fmt.Sprint(p))
+		}
+	}()
+	var run block.Run
+	run.First = f.Run.First
+	for _, id := range ids {
+		run.Want |= 1 << (id.Index - run.First)
+	}
+	err := s.each(ctx, f, run, func(v *block.View, _ uint64) { v.Lease.Release() })
+	switch {
+	case err == nil:
+		s.count.fillSuccess.Add(1)
+	case errors.Is(err, context.DeadlineExceeded):
+		s.count.fillTimeout.Add(1)
+	default:
+		s.count.fillFailed.Add(1)
+	}
+}
+
+// wait answers the blocks that are being filled when they are there. It reads
+// them as any reader would: their fills' flights are the ones it joins.
+func (s *Server) wait(ctx context.Context, f *block.Fetch, reply *block.Reply) {
+	ctx, cancel := context.WithTimeout(ctx, s.limit())
+	defer cancel()
+	run := block.Run{First: f.Run.First}
+	for i := range reply.Answers {
+		if a := &reply.Answers[i]; a.Status == block.StatusFilling {
+			run.Want |= 1 << (a.Index - run.First)
+			a.Status = block.StatusNotFound // until a view comes
+		}
+	}
+	if run.Want == 0 {
+		return
+	}
+	next := 0
+	err := s.each(ctx, f, run, func(v *block.View, index uint64) {
+		for reply.Answers[next].Index != index {
+			next++
+		}
+		reply.Answers[next].Status, reply.Answers[next].Lease = block.StatusData, v.Lease
+	})
+	if err != nil {
+		mark(reply, failure(err, s.ctx.Err() != nil))
+	}
+	if known := s.Engine.Known(f.Object, versionAsked(f)); known != nil && !reply.Meta.Known() {
+		reply.Meta = known.Meta
+	}
+}
+
+// failure is what a requester is told of a fill that failed.
+func failure(err error, stopping bool) block.Status {
+	switch {
+	case stopping:
+		return block.StatusGoingAway
+	case errors.Is(err, context.DeadlineExceeded):
+		return block.StatusFillTimeout
+	case errors.Is(err, context.Canceled):
+		return block.StatusCancelled
+	case errors.Is(err, block.ErrBusy):
+		return block.StatusFillRejected
+	case errors.Is(err, block.ErrChanged), errors.Is(err, block.ErrNotFound), errors.Is(err, block.ErrRange):
+		return block.StatusNotFound
+	}
+	return block.StatusFailed
+}
+
+// versionAsked is how this node reads the object: a file of a tablet by that
+// name, any other as it is now.
+func versionAsked(f *block.Fetch) block.Version {
+	if f.Meta.Version == block.Immutable {
+		return block.Immutable
+	}
+	return ""
+}
+
+// each reads the blocks of run without asking peers and passes on a view of each.
+// A block that the object does not have is passed over.
+func (s *Server) each(ctx context.Context, f *block.Fetch, run block.Run, take func(*block.View, uint64)) error {
+	for run.Want != 0 {
+		var span block.Run
+		span, run = run.Span()
+		if err := s.span(ctx, f, span, take); err != nil && !errors.Is(err, block.ErrRange) {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Server) span(ctx context.Context, f *block.Fetch, span block.Run, take func(*block.View, uint64)) error {
+	r, err := s.Engine.Open(ctx, &block.Read{
+		Object: f.Object, Version: versionAsked(f), Route: f.Route,
+		Offset: int64(span.First) * f.BlockSize, Size: int64(span.Count()) * f.BlockSize,
+		Kind: f.Kind, Queue: f.Queue, NoPeer: true,
+	})
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	if want := f.Meta.Version; want != "" && r.Meta().Version != want {
+		return block.ErrChanged
+	}
+	for index := span.First; ; index++ {
+		view, err := r.Next(ctx)
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		take(&view, index)
+	}
+}

@@ -1,0 +1,137 @@
+package engine
+
+import (
+	"sync/atomic"
+	"time"
+
+	"headstart/engine/block"
+	"headstart/shards"
+)
+
+// The numbers of hedging. The quantile is what the budget can pay for: at the
+// 95th percentile one call in twenty is hedged, which is what 5 % allow. GETs
+// get a twin later, so that most of the budget stays for late peers.
+const (
+	peerQuantile = 0.95
+	getQuantile  = 0.95
+	fillQuantile = 0.95
+	// minHeadStart keeps a hedge from starting on the noise of a local network.
+	minHeadStart = time.Millisecond
+	// fillPatience is how long the first fills may take, before any has told.
+	fillPatience = 250 * time.Millisecond
+	// hedgeAgain is how soon a refused hedge asks once more.
+	hedgeAgain = 5 * time.Millisecond
+	// budgetBurst is how many extra GETs may be ahead of the budget: as many as
+	// races that a peer's sudden silence can catch.
+	budgetBurst = 64
+)
+
+// budget bounds the GETs that start only because somebody is late. Each fetch
+// earns a part of one, each extra GET spends one; in a broad slowdown, when all
+// are late, hedging stops at what has been earned.
+type budget struct {
+	// milli is in thousandths of a GET, from -burst to +burst. Its writers add to
+	// it and cut it back; a reader may conclude how many are left at this moment.
+	milli atomic.Int64
+}
+
+const (
+	oneGet    = 1000
+	burstGets = budgetBurst * oneGet
+)
+
+// earn adds percent of a GET.
+func (b *budget) earn(percent int64) {
+	if b.milli.Add(percent*oneGet/100) > burstGets {
+		b.milli.Store(burstGets)
+	}
+}
+
+// take spends one GET. Forced takes go into debt, which later ones pay back.
+func (b *budget) take(forced bool) bool {
+	for {
+		now := b.milli.Load()
+		if now < oneGet && (!forced || now <= -burstGets) {
+			return forced
+		}
+		if b.milli.CompareAndSwap(now, now-oneGet) {
+			return true
+		}
+	}
+}
+
+// spender is the budget as one race sees it (race.Budget). A peer that has
+// never answered, or not lately, is no late peer but a suspect: hedging it is
+// not refused, only charged.
+type spender struct {
+	e     *Engine
+	asked shards.Snapshot
+}
+
+// Spend implements race.Budget.
+func (s spender) Spend() bool {
+	forced := false
+	if s.asked.Len() > 0 {
+		_, known := s.e.Breakers.Quantile(s.asked.At(0).Addr, peerQuantile)
+		forced = !known || s.e.Breakers.Quiet(s.asked.At(0).Addr)
+	}
+	return s.e.budget.take(forced)
+}
+
+// Refund implements race.Budget.
+func (s spender) Refund() { s.e.budget.milli.Add(oneGet) }
+
+// headStart returns how long the first candidate may go without an answer: its
+// live quantile, never more than the configured head start (S36).
+func (e *Engine) headStart(asked shards.Snapshot) time.Duration {
+	most := time.Duration(e.Settings.PeerRaceHedgeDelayMS.Load()) * time.Millisecond
+	if !e.Settings.EnableAdaptivePeerRaceHedge.Load() || asked.Len() == 0 {
+		return most
+	}
+	if q, ok := e.Breakers.Quantile(asked.At(0).Addr, peerQuantile); ok {
+		return min(most, max(q, minHeadStart))
+	}
+	return most
+}
+
+// patience returns how long a fill may take before object storage is asked
+// beside it (S38).
+func (e *Engine) patience() time.Duration {
+	if q, ok := e.fillLatency.Quantile(fillQuantile); ok {
+		return max(q, time.Duration(e.Settings.PeerRaceHedgeDelayMS.Load())*time.Millisecond)
+	}
+	return fillPatience
+}
+
+// twinDelay returns when a GET that has brought nothing is late, if that is
+// known.
+func (e *Engine) twinDelay() (time.Duration, bool) {
+	if !e.Settings.EnableAdaptivePeerRaceHedge.Load() {
+		return 0, false
+	}
+	return e.getLatency.Quantile(getQuantile)
+}
+
+// observeGet remembers how long a GET took to bring its first block.
+func (e *Engine) observeGet(began time.Time) { e.getLatency.Observe(time.Since(began)) }
+
+// noteRace tells the breakers how the candidate that the leg began with did, if
+// it was its pace that decided (S37).
+func (t *task) noteRace(peerWon bool) {
+	if c := t.leg.served.Load(); peerWon && c != nil {
+		t.e.Breakers.NoteRace(c.Addr, true)
+		return
+	}
+	if addr, ok := t.leg.late(); ok {
+		t.e.Breakers.NoteRace(addr, false)
+	}
+}
+
+// late returns the candidate whose call was under way when the race was over.
+// Valid after the leg has ended.
+func (p *peerLeg) late() (block.Addr, bool) {
+	if n := len(p.results); n > 0 && p.results[n-1].Outcome == block.OutcomeCancelled {
+		return p.results[n-1].Addr, true
+	}
+	return block.Addr{}, false
+}
