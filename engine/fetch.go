@@ -23,8 +23,8 @@ type mode struct {
 	// asked, else Engine.gets.
 	flights *flight.Table
 	peers   bool
-	// twin: a GET that is late may get a second one. So it is for the store legs
-	// of races; reads without peers are left as they are.
+	// twin: a GET that is late may get a second one. So it is for GETs that hedge
+	// a late peer; all others are left as they are.
 	twin  bool
 	asked shards.Snapshot
 	query *profile.Query
@@ -160,7 +160,7 @@ func (t *task) start() {
 			legs.Budget = spender{e, t.mode.asked}
 		}
 		if !t.direct {
-			legs.Store = t.shareGets
+			legs.Store, legs.Hedge = t.shareGets(false), t.shareGets(true)
 		}
 	}
 	if delay, ok := e.twinDelay(); ok && t.mode.twin {

@@ -8,6 +8,7 @@ import (
 
 	"headstart/engine/block"
 	"headstart/engine/flight"
+	"headstart/engine/race"
 )
 
 // get is the store leg of a task that reads object storage itself.
@@ -25,16 +26,19 @@ func (t *task) get(ctx context.Context, run block.Run) (block.Stream, error) {
 
 // shareGets is the store leg of a race: it joins the GETs that are under way
 // for its blocks, whoever started them, and starts those that are missing.
-func (t *task) shareGets(ctx context.Context, run block.Run) (block.Stream, error) {
-	s := &flightStream{ctx: ctx, t: t}
-	s.join(run)
-	return s, nil
+func (t *task) shareGets(twin bool) race.Open {
+	return func(ctx context.Context, run block.Run) (block.Stream, error) {
+		s := &flightStream{ctx: ctx, t: t, twin: twin}
+		s.join(run)
+		return s, nil
+	}
 }
 
 // flightStream waits for flights of Engine.gets, one after another.
 type flightStream struct {
 	ctx     context.Context
 	t       *task
+	twin    bool
 	waiting []*flight.Flight
 	again   int
 }
@@ -54,7 +58,7 @@ func (s *flightStream) join(run block.Run) {
 		s.waiting = append(s.waiting, f)
 	}
 	if len(led) > 0 {
-		m := mode{flights: e.gets, query: s.t.mode.query, twin: true}
+		m := mode{flights: e.gets, query: s.t.mode.query, twin: s.twin}
 		e.fetch(m, s.t.req, s.t.known, led)
 	}
 }

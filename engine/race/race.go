@@ -41,8 +41,9 @@ type Legs struct {
 	// Peer may be nil: then the store is read at once. A piece of the peer leg
 	// with StatusNotFound says that the leg will not bring that block.
 	Peer Open
-	// Store reads object storage.
-	Store Open
+	// Store reads object storage; Hedge does so beside a peer leg that is late,
+	// and may be nil when that makes no difference.
+	Store, Hedge Open
 	// HeadStart is how long the peer leg may go without a block before the store
 	// leg starts beside it; 0 starts both at once. Sequential switches that off.
 	HeadStart  time.Duration
@@ -185,7 +186,7 @@ func Start(ctx context.Context, run block.Run, meta block.Meta, legs Legs) *Race
 		events: make(chan event, 3*(block.MaxRun+2)),
 	}
 	if legs.Peer != nil {
-		r.start(peerLeg, run.Want)
+		r.start(peerLeg, legs.Peer, run.Want)
 		r.stalled = legs.HeadStart <= 0
 		r.arm()
 	}
@@ -350,7 +351,7 @@ func (r *Race) cover() {
 	switch {
 	case hopes == 0 && r.legs.Twin:
 	case hopes == 0:
-		r.start(storeLeg, need) // the reader's own: it needs no slot
+		r.start(storeLeg, r.legs.Store, need) // the reader's own: it needs no slot
 	case r.legs.Sequential:
 	case r.stalled:
 		r.hedge(need, r.legs.Budget)
@@ -390,7 +391,11 @@ func (r *Race) hedge(need uint16, budget Budget) {
 	default:
 		r.slot = r.legs.Slots != nil
 		r.stats.Hedged = true
-		r.start(storeLeg, need)
+		open := r.legs.Hedge
+		if open == nil {
+			open = r.legs.Store
+		}
+		r.start(storeLeg, open, need)
 		return
 	}
 	if r.legs.Again > 0 {
@@ -418,13 +423,9 @@ func (r *Race) arm() {
 
 // start runs a leg in a goroutine of its own, which ends when its stream does;
 // stop and finish end the stream by cancelling the leg's context.
-func (r *Race) start(id legID, want uint16) {
+func (r *Race) start(id legID, open Open, want uint16) {
 	ctx, cancel := context.WithCancelCause(r.ctx)
 	r.leg[id] = leg{cancel: func() { cancel(errStopped) }, started: true, last: r.leg[id].started, asked: want}
-	open := r.legs.Peer
-	if id == storeLeg {
-		open = r.legs.Store
-	}
 	go pump(ctx, id, open, block.Run{First: r.run.First, Want: want}, r.events)
 }
 
