@@ -252,7 +252,6 @@ func (r *Reader) receive(ctx context.Context) (block.View, error) {
 		}
 		if err != nil {
 			r.Close()
-			r.ahead = r.next
 			return block.View{}, err
 		}
 		s.lease, s.result = res.Buf.Retain().Lease(), res
@@ -341,7 +340,7 @@ func (r *Reader) Close() {
 			r.ring[i].flight.Leave()
 		}
 	}
-	r.ring = r.ring[:0]
+	r.ring, r.ahead = r.ring[:0], r.next
 }
 
 // forget drops what the node knows of a version that is gone.

@@ -43,10 +43,15 @@ type Options struct {
 type Server struct {
 	Options
 	count counters
-	// fills are the fills under way; Close waits for them.
+	// ctx ends with Close. fills counts the fills under way, for Close; it grows
+	// while life is locked and not closed.
 	fills  sync.WaitGroup
 	ctx    context.Context
 	cancel context.CancelFunc
+	life   struct {
+		sync.Mutex
+		closed bool
+	}
 }
 
 // NewServer returns a server.
@@ -59,16 +64,36 @@ func NewServer(o Options) *Server {
 	return s
 }
 
-// Close cancels the fills under way and waits for them.
+// Close cancels the fills under way and waits for them. What is in the cache is
+// served on.
 func (s *Server) Close() {
+	s.life.Lock()
+	s.life.closed = true
+	s.life.Unlock()
 	s.cancel()
 	s.fills.Wait()
+}
+
+// start runs a fill that Close waits for; it ends with s.ctx. It reports false
+// once the server closes.
+func (s *Server) start(f func()) bool {
+	s.life.Lock()
+	defer s.life.Unlock()
+	if s.life.closed {
+		return false
+	}
+	s.fills.Go(f)
+	return true
 }
 
 // ServeBlocks answers one request of a peer: a status for each block, and a
 // lease for each block that is there. Its caller releases the reply.
 func (s *Server) ServeBlocks(ctx context.Context, from block.Node, f *block.Fetch, reply *block.Reply) {
 	s.count.requests.Add(1)
+	if f.BlockSize != s.Engine.BlockSize {
+		s.refuse(f, reply, block.StatusUnsupported) // its blocks are not ours
+		return
+	}
 	err := s.Queue.Do(ctx, func(context.Context) { s.look(f, reply) })
 	if err != nil {
 		s.refuse(f, reply, statusOf(err))
@@ -110,16 +135,17 @@ func (s *Server) refuse(f *block.Fetch, reply *block.Reply, status block.Status)
 }
 
 // look answers from the cache alone. The reader's version is a condition: a
-// node that knows another one does not have the block.
+// node that knows another one does not have the block. A reader that knows none
+// gets the blocks of ours if we can tell that it is the present one.
 func (s *Server) look(f *block.Fetch, reply *block.Reply) {
 	reply.Meta = f.Meta
-	known := s.Engine.Known(f.Object, f.Meta.Version)
-	if known == nil && f.Meta.Version != block.Immutable {
-		known = s.Engine.Known(f.Object, "")
-	}
 	base := block.BaseID(f.Object, f.Meta.Version)
-	if known != nil && (f.Meta.Version == "" || known.Meta.Version == f.Meta.Version) {
-		reply.Meta, base = known.Meta, known.Base
+	if f.Meta.Version == "" {
+		if known := s.Engine.Current(f.Object, ""); known != nil {
+			reply.Meta, base = known.Meta, known.Base
+		}
+	} else if known := s.Engine.Known(f.Object, f.Meta.Version); known != nil && known.Meta.Version == f.Meta.Version {
+		reply.Meta = known.Meta
 	}
 	for i := range uint64(block.MaxRun) {
 		index := f.Run.First + i
@@ -127,7 +153,7 @@ func (s *Server) look(f *block.Fetch, reply *block.Reply) {
 			continue
 		}
 		answer := block.Answer{Index: index, Status: block.StatusNotFound}
-		if reply.Meta.Version != "" {
+		if reply.Meta.Known() {
 			if lease, ok := s.Cache.Peek(base.At(index)); ok {
 				answer.Status, answer.Lease = block.StatusData, lease
 			}
@@ -169,18 +195,19 @@ func (s *Server) fill(ctx context.Context, f *block.Fetch, reply *block.Reply) {
 		mark(reply, block.StatusFillRejected)
 		return
 	}
-	job := &job{server: s, req: *f, done: make(chan struct{})}
-	for i := range reply.Answers {
-		if a := &reply.Answers[i]; a.Status == block.StatusNotFound {
-			job.missing = append(job.missing, *a)
-		}
-	}
+	job := newJob(s, f, reply)
 	limit := time.Duration(s.Settings.PeerServerCacheFillTimeoutMS.Load()) * time.Millisecond
 	jobCtx, cancel := context.WithTimeout(s.ctx, limit)
-	s.fills.Go(func() { // ends with its reads, its time-out or s.ctx
+	started := s.start(func() { // ends with its reads, its time-out or s.ctx
 		defer cancel()
 		job.run(jobCtx)
 	})
+	if !started {
+		cancel()
+		s.Fills.Release()
+		mark(reply, block.StatusGoingAway)
+		return
+	}
 	select {
 	case <-job.done:
 		job.take(reply)
@@ -199,11 +226,16 @@ func mark(reply *block.Reply, status block.Status) {
 	}
 }
 
+// errPanic is the failure of a fill that panicked.
+var errPanic = errors.New("the fill panicked")
+
 // job is one fill. Its leases go to the requester if that still waits, else
 // back.
 type job struct {
-	server  *Server
-	req     block.Fetch
+	server *Server
+	req    block.Fetch
+	// version is that of the reply's blocks, "" until there is one.
+	version block.Version
 	missing []block.Answer
 	meta    block.Meta
 	done    chan struct{}
@@ -214,14 +246,28 @@ type job struct {
 	}
 }
 
+func newJob(s *Server, f *block.Fetch, reply *block.Reply) *job {
+	j := &job{server: s, req: *f, version: f.Meta.Version, done: make(chan struct{})}
+	for i := range reply.Answers {
+		switch a := &reply.Answers[i]; a.Status {
+		case block.StatusNotFound:
+			j.missing = append(j.missing, *a)
+		case block.StatusData:
+			j.version = reply.Meta.Version
+		}
+	}
+	return j
+}
+
 func (j *job) run(ctx context.Context) {
 	s := j.server
-	defer s.Fills.Release()
 	defer j.end()
+	defer s.Fills.Release() // before the answer: whoever has it finds the slot free
 	defer func() {
 		if p := recover(); p != nil {
 			s.count.panics.Add(1)
 			s.Logger.Error("fill panicked", "object", j.req.Object.String(), "panic", fmt.Sprint(p))
+			j.fail(errPanic)
 		}
 	}()
 	for i := 0; i < len(j.missing); {
@@ -256,10 +302,9 @@ func (j *job) read(ctx context.Context, answers []block.Answer) error {
 		return err
 	}
 	defer r.Close()
-	if want := j.req.Meta.Version; want != "" && r.Meta().Version != want {
+	if !j.learn(r.Meta()) {
 		return block.ErrChanged
 	}
-	j.meta = r.Meta()
 	for i := range answers {
 		view, err := r.Next(ctx)
 		if err == io.EOF {
@@ -268,26 +313,42 @@ func (j *job) read(ctx context.Context, answers []block.Answer) error {
 		if err != nil {
 			return err
 		}
+		if !j.learn(r.Meta()) { // the first Next may have met a new version
+			view.Lease.Release()
+			return block.ErrChanged
+		}
 		answers[i].Status, answers[i].Lease = block.StatusData, view.Lease
+		j.version = j.meta.Version
 	}
 	return nil
 }
 
-// fail gives the blocks that the fill has not brought the status of its error.
+// learn keeps the reply to one version; it reports false for another one.
+func (j *job) learn(meta block.Meta) bool {
+	if j.version != "" && j.version != meta.Version {
+		return false
+	}
+	j.meta = meta
+	return true
+}
+
+// fail gives the blocks that the fill has not brought the status of its error. A
+// fault of object storage is not this node's: it must cost it neither its place
+// among the candidates nor its circuit, or nobody would ask for what it has.
 func (j *job) fail(err error) {
-	status := block.StatusFailed
+	status := block.StatusFillRejected
 	switch {
+	case err == errPanic:
+		status = block.StatusFailed
+		j.server.count.fillFailed.Add(1)
 	case errors.Is(err, context.DeadlineExceeded):
 		status = block.StatusFillTimeout
 		j.server.count.fillTimeout.Add(1)
 	case errors.Is(err, context.Canceled):
 		status = block.StatusGoingAway
-	case errors.Is(err, block.ErrBusy):
-		status = block.StatusFillRejected
 	case errors.Is(err, block.ErrChanged), errors.Is(err, block.ErrNotFound):
 		status = block.StatusNotFound
-	}
-	if status == block.StatusFailed {
+	default:
 		j.server.count.fillFailed.Add(1)
 	}
 	for i := range j.missing {
