@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -96,7 +97,7 @@ func newWorld(t *testing.T, change []func(*Options)) *world {
 	w.mu.peers = map[string]func(int, *block.Fetch) reply{}
 	w.mu.store = func(int, *block.Fetch) reply { return reply{after: 40 * time.Millisecond} }
 	cache, err := blockcache.Open(blockcache.Options{
-		BlockSize: testBlock, Paths: []blockcache.Path{{Dir: t.TempDir(), TotalBytes: 4 << 20}},
+		Logger: slog.New(slog.DiscardHandler), BlockSize: testBlock, Paths: []blockcache.Path{{Dir: t.TempDir(), TotalBytes: 4 << 20}},
 	})
 	if err != nil {
 		t.Fatal(err)
