@@ -147,8 +147,9 @@ func TestS28_CallLeftRunningTellsWhatItSaw(t *testing.T) {
 				}
 				w.peer(1, always(c.answer))
 				before := len(w.calls())
-				if src, took, err := w.at(50); src != block.SourceStore || took != 50*time.Millisecond {
-					t.Fatalf("from %v in %v (%v)", src, took, err)
+				begin := w.since()
+				if src, err := w.read(50*testBlock, 3*testBlock); src != block.SourceStore || w.since()-begin != 50*time.Millisecond {
+					t.Fatalf("from %v in %v (%v)", src, w.since()-begin, err)
 				}
 				synctest.Wait()
 				if n := w.e.Breakers.Metrics().LeftRunning; n != 1 {
@@ -332,4 +333,3 @@ func TestS27_FourReadsThreeAttempts(t *testing.T) {
 		}
 	})
 }
-
