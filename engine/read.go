@@ -33,6 +33,7 @@ func (e *Engine) Read(ctx context.Context, req *block.Read, dst []byte) (int, bl
 			}
 			return n, src, err
 		}
+		want.NoPeer = true // a peer may still hold what has changed
 	}
 }
 
@@ -228,9 +229,11 @@ func (r *Reader) Next(ctx context.Context) (block.View, error) {
 			r.again++
 			continue
 		case errors.Is(err, block.ErrChanged) && r.given == 0:
-			// Nothing has been handed out: the whole read may be of the new version.
+			// Nothing has been handed out: the whole read may be of the new version. A
+			// peer may still hold the old one, so object storage tells.
 			r.again++
 			r.forget()
+			r.req.NoPeer, r.mode = true, mode{}
 			if err = r.resolve(ctx); err == nil {
 				continue
 			}

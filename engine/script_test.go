@@ -75,13 +75,22 @@ func (w *world) Lookup(ctx context.Context, routes []block.Route) ([][]shards.Ca
 }
 
 // Head implements Origin.
-func (w *world) Head(_ context.Context, o block.Object) (block.Meta, error) {
+func (w *world) Head(ctx context.Context, o block.Object) (block.Meta, error) {
 	w.mu.Lock()
-	defer w.mu.Unlock()
 	w.mu.heads++
-	obj := w.mu.objects[o]
+	obj, err, takes, panics := w.mu.objects[o], w.mu.headErr, w.mu.headTakes, w.mu.headPanics
+	w.mu.Unlock()
+	if panics {
+		panic("head")
+	}
 	if obj == nil {
-		return block.Meta{}, &block.Error{Op: "head", Object: o, Source: block.SourceStore, Err: block.ErrNotFound}
+		err = block.ErrNotFound
+	}
+	if gone := pause(ctx, takes); gone != nil {
+		err = gone
+	}
+	if err != nil {
+		return block.Meta{}, &block.Error{Op: "head", Object: o, Source: block.SourceStore, Err: err}
 	}
 	return w.meta(obj, ""), nil
 }

@@ -57,6 +57,10 @@ type world struct {
 		calls   []*call
 		asked   []block.Route
 		heads   int
+		// headTakes, headErr and headPanics script the store's HEAD.
+		headTakes  time.Duration
+		headErr    error
+		headPanics bool
 	}
 }
 
