@@ -126,10 +126,19 @@ type Engine struct {
 	budget                  budget
 	getLatency, fillLatency shards.Latency
 
+	// ctx ends with Close. done counts the engine's goroutines; it grows while
+	// life is locked and not closed.
 	ctx    context.Context
 	cancel context.CancelFunc
 	done   sync.WaitGroup
+	life   struct {
+		sync.Mutex
+		closed bool
+	}
 }
+
+// errClosed is the error of reads that need more than the cache has.
+var errClosed = errors.New("the engine is closed")
 
 // New returns a running engine; Close stops it.
 func New(o Options) (*Engine, error) {
@@ -152,9 +161,10 @@ func New(o Options) (*Engine, error) {
 		lookups:  make(chan lookup, maxLookups),
 	}
 	e.budget.milli.Store(burstGets)
-	now := time.Now()
 	for obj, meta := range o.Cache.Objects {
-		e.objects.Learn(object.KeyOf(obj, meta.Version), meta, now)
+		// Learned before the restart, nobody knows when: what may change is looked at
+		// again before it is used.
+		e.objects.Learn(object.KeyOf(obj, meta.Version), meta, time.Time{})
 	}
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	if o.Directory != nil && o.Table != nil {
@@ -163,11 +173,26 @@ func New(o Options) (*Engine, error) {
 	return e, nil
 }
 
-// Close stops the engine's own goroutines and waits for the fetches under way,
-// which end with their readers; new reads fail.
+// Close cancels the fetches under way, stops the engine's goroutines and waits
+// for them. From then on reads that miss the cache fail.
 func (e *Engine) Close() {
+	e.life.Lock()
+	e.life.closed = true
+	e.life.Unlock()
 	e.cancel()
 	e.done.Wait()
+}
+
+// start runs f in a goroutine that Close waits for; f ends with e.ctx. It
+// reports false once the engine closes.
+func (e *Engine) start(f func()) bool {
+	e.life.Lock()
+	defer e.life.Unlock()
+	if e.life.closed {
+		return false
+	}
+	e.done.Go(f)
+	return true
 }
 
 // Known returns what the node knows of an object, nil when that is nothing.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync/atomic"
 	"time"
 
 	"headstart/blockcache"
@@ -27,7 +28,9 @@ type mode struct {
 	// a late peer; all others are left as they are.
 	twin  bool
 	asked shards.Snapshot
-	query *profile.Query
+	// missed is set by the first run of the read that all of asked lack.
+	missed *atomic.Bool
+	query  *profile.Query
 }
 
 // decide looks whom a read that misses may ask. Without candidates it goes to
@@ -48,7 +51,7 @@ func (e *Engine) decide(req *block.Read, query *profile.Query) mode {
 		e.lookUp(req.Route, query)
 		return alone
 	case shards.Ready:
-		return mode{flights: e.races, peers: true, asked: snap, query: query}
+		return mode{flights: e.races, peers: true, asked: snap, missed: new(atomic.Bool), query: query}
 	}
 	return alone
 }
@@ -71,13 +74,13 @@ func (e *Engine) fetch(m mode, req *block.Fetch, known *object.Known, led []*fli
 	for _, run := range runs {
 		part := *req
 		part.Run = run
-		t := e.newTask(flight.NewFetch(context.Background()), m, &part, known)
+		t := e.newTask(m, &part, known)
 		for range run.Count() {
 			t.flights[led[0].ID().Index-run.First] = led[0]
 			t.fetch.Lead(led[0])
 			led = led[1:]
 		}
-		go t.drive() // ends with its race, or when nobody waits for its flights
+		t.run()
 	}
 }
 
@@ -108,14 +111,27 @@ type task struct {
 	err    error
 }
 
-func (e *Engine) newTask(fetch *flight.Fetch, m mode, req *block.Fetch, known *object.Known) *task {
-	return &task{e: e, fetch: fetch, mode: m, req: req, known: known, started: time.Now(), err: flight.ErrRetry}
+func (e *Engine) newTask(m mode, req *block.Fetch, known *object.Known) *task {
+	return &task{
+		e: e, fetch: flight.NewFetch(context.Background()), mode: m, req: req, known: known,
+		started: time.Now(), err: flight.ErrRetry,
+	}
+}
+
+// run starts the task. Its goroutine ends with its race, when nobody waits for
+// its flights any more, or with the engine.
+func (t *task) run() {
+	if !t.e.start(t.drive) {
+		t.err = t.wrap(errClosed)
+		t.end()
+	}
 }
 
 // drive runs the race to its end. Whatever happens, every flight of the task is
 // over when it returns.
 func (t *task) drive() {
 	defer t.end()
+	defer context.AfterFunc(t.e.ctx, t.fetch.End)()
 	t.start()
 	for {
 		piece, src, err := t.race.Next()
@@ -151,7 +167,7 @@ func (t *task) start() {
 		if !t.raced {
 			e.count.raceSequential.Add(1)
 		}
-		t.leg = &peerLeg{e: e, req: t.req, asked: t.mode.asked}
+		t.leg = &peerLeg{e: e, req: t.req, mode: &t.mode}
 		legs.Peer = t.leg.open
 		legs.Sequential = !t.raced
 		legs.HeadStart, legs.FillHeadStart = e.headStart(t.mode.asked), e.patience()
@@ -222,18 +238,20 @@ func (t *task) finish(err error) {
 		err = io.ErrUnexpectedEOF
 	}
 	switch {
+	case t.e.ctx.Err() != nil:
+		err = errClosed
 	case errors.Is(err, context.Canceled):
-		err = flight.ErrRetry // nobody waits any more, or the engine closes
+		err = flight.ErrRetry // nobody waits any more
 	case errors.Is(err, race.ErrPanic):
-		t.panicked(err)
+		t.e.panicked(t.req.Object, err)
 		err = flight.ErrRetry // one of the waiters takes over
 	}
 	t.err = t.wrap(err)
 }
 
-func (t *task) panicked(err error) {
-	t.e.count.panics.Add(1)
-	t.e.Logger.Error("fetch panicked", "object", t.req.Object.String(), "error", err)
+func (e *Engine) panicked(o block.Object, err error) {
+	e.count.panics.Add(1)
+	e.Logger.Error("fetch panicked", "object", o.String(), "error", err)
 }
 
 // wrap makes err a *block.Error, once.
@@ -249,7 +267,7 @@ func (t *task) wrap(err error) error {
 // on the way is an error of this fetch alone: the next reader tries again.
 func (t *task) end() {
 	if p := recover(); p != nil {
-		t.panicked(fmt.Errorf("panic: %v", p))
+		t.e.panicked(t.req.Object, fmt.Errorf("panic: %v", p))
 	}
 	if t.learning != nil {
 		t.learning.Land(flight.Result{Err: t.err})
@@ -265,6 +283,9 @@ func (t *task) end() {
 		return
 	}
 	stats := t.race.Wait()
+	if errors.Is(stats.PeerErr, race.ErrPanic) {
+		t.e.panicked(t.req.Object, stats.PeerErr)
+	}
 	if t.raced {
 		t.e.Races.Release()
 	}

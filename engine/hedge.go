@@ -112,9 +112,6 @@ func (e *Engine) twinDelay() (time.Duration, bool) {
 	return e.getLatency.Quantile(getQuantile)
 }
 
-// observeGet remembers how long a GET took to bring its first block.
-func (e *Engine) observeGet(began time.Time) { e.getLatency.Observe(time.Since(began)) }
-
 // noteRace tells the breakers how the candidate that the leg began with did, if
 // it was its pace that decided (S37).
 func (t *task) noteRace(peerWon bool) {

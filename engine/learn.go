@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"time"
 
@@ -19,6 +20,16 @@ func (e *Engine) stale(known *object.Known, version block.Version) bool {
 	}
 	ms := e.Settings.ExternalRevalidateMS.Load()
 	return ms >= 0 && time.Since(known.Learned) >= time.Duration(ms)*time.Millisecond
+}
+
+// Current returns what the node knows of the object as it is now, nil when that
+// is nothing or too old to be relied on.
+func (e *Engine) Current(o block.Object, version block.Version) *object.Known {
+	known := e.objects.Get(object.KeyOf(o, version))
+	if known == nil || e.stale(known, version) {
+		return nil
+	}
+	return known
 }
 
 // resolve returns what the object is. When the node does not know, the first
@@ -69,28 +80,39 @@ func learningID(req *block.Read) block.ID {
 // startLearning starts the work behind a learning flight: a look at the store's
 // headers when the object is known but old, else a fetch of the read's first run.
 func (e *Engine) startLearning(r *Reader, key object.Key, known *object.Known, f *flight.Flight) {
-	fetch := flight.NewFetch(context.Background())
-	fetch.Lead(f)
 	if known != nil {
-		go e.revalidate(fetch, key, known, f) // ends with the store's answer, or fetch
+		fetch := flight.NewFetch(context.Background())
+		fetch.Lead(f)
+		if !e.start(func() { e.revalidate(fetch, key, known, f) }) { // ends with the store's answer, or fetch
+			f.Land(flight.Result{Err: r.fail(errClosed)})
+		}
 		return
 	}
 	most := min(int(e.Settings.ObjectStorageGetMaxBlocks.Load()), block.MaxRun)
 	run := plan.Learn(e.geometry, r.req.Offset, r.req.Size, most)
 	r.mode = e.decide(&r.req, r.query)
-	t := e.newTask(fetch, r.mode, r.request(run, block.UnknownMeta(r.req.Version)), nil)
+	t := e.newTask(r.mode, r.request(run, block.UnknownMeta(r.req.Version)), nil)
+	t.fetch.Lead(f)
 	t.learning = f
-	go t.drive() // ends with its race, or fetch
+	t.run()
 }
 
 // revalidate asks the store whether the object still is what we know. A store
 // that does not answer leaves the old version in use: it is whole, if old.
 func (e *Engine) revalidate(fetch *flight.Fetch, key object.Key, known *object.Known, f *flight.Flight) {
 	defer fetch.End()
+	defer context.AfterFunc(e.ctx, fetch.End)()
 	result := flight.Result{Err: flight.ErrRetry}
-	defer func() { f.Land(result) }()
+	defer func() {
+		if p := recover(); p != nil {
+			e.panicked(key.Object, fmt.Errorf("panic: %v", p))
+		}
+		f.Land(result)
+	}()
 	meta, err := e.Origin.Head(fetch.Context(), key.Object)
 	switch {
+	case fetch.Context().Err() != nil:
+		return // nobody waits any more
 	case errors.Is(err, block.ErrNotFound), errors.Is(err, block.ErrDenied):
 		e.forget(key, known)
 		result.Err = err

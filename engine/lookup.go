@@ -19,6 +19,8 @@ const (
 	lookupTimeout = 2 * time.Second
 	// refreshInterval is how often lists in use are looked at for their age.
 	refreshInterval = 30 * time.Second
+	// warnInterval is the least time between two complaints about the FE.
+	warnInterval = 30 * time.Second
 )
 
 var errLookupsFull = errors.New("too many look-ups wait for the FE")
@@ -51,6 +53,7 @@ func (e *Engine) runLookups() {
 	refresh := time.NewTicker(refreshInterval)
 	defer refresh.Stop()
 	batch := make([]lookup, 0, lookupBatch)
+	var warned time.Time
 	for {
 		select {
 		case <-e.ctx.Done():
@@ -73,13 +76,17 @@ func (e *Engine) runLookups() {
 				more = false
 			}
 		}
-		if len(batch) > 0 {
-			e.askDirectory(batch)
+		if len(batch) == 0 {
+			continue
+		}
+		if err := e.askDirectory(batch); err != nil && e.ctx.Err() == nil && time.Since(warned) >= warnInterval {
+			warned = time.Now()
+			e.Logger.Warn("the FE does not answer; reads go to known peers and object storage", "error", err)
 		}
 	}
 }
 
-func (e *Engine) askDirectory(batch []lookup) {
+func (e *Engine) askDirectory(batch []lookup) error {
 	routes := make([]block.Route, len(batch))
 	for i := range batch {
 		routes[i] = batch[i].route
@@ -102,4 +109,5 @@ func (e *Engine) askDirectory(batch []lookup) {
 		e.Table.EndLookup(l.route, candidates, err)
 		l.query.AddLazyFetchTime(time.Since(l.started))
 	}
+	return err
 }

@@ -18,15 +18,17 @@ var errNoPeer = errors.New("no candidate has the blocks")
 // peerLeg is the peer leg of a race: it asks the candidates of a tablet one
 // after another until one has data. It is used by one goroutine, its race's.
 type peerLeg struct {
-	e     *Engine
-	req   *block.Fetch
-	asked shards.Snapshot
+	e    *Engine
+	req  *block.Fetch
+	mode *mode
 
-	ctx     context.Context
-	run     block.Run
-	next    int
-	call    *peerCall
-	results []shards.Result
+	// fillGroup is peer_cache_fill_compute_group_id when the leg was opened.
+	fillGroup string
+	ctx       context.Context
+	run       block.Run
+	next      int
+	call      *peerCall
+	results   []shards.Result
 	// ready are pieces that Next has to hand out before it reads on.
 	ready []block.Piece
 	meta  block.Meta
@@ -39,10 +41,11 @@ type peerLeg struct {
 type peerCall struct {
 	candidate shards.Candidate
 	stream    block.Stream
-	ticket    shards.Ticket
-	cancel    context.CancelFunc
-	started   time.Time
-	lacks     []block.Piece
+	// ticket and cancel are the call's end, but for probes, which end themselves.
+	ticket  shards.Ticket
+	cancel  context.CancelFunc
+	started time.Time
+	lacks   []block.Piece
 	// filling are the blocks that the peer is reading from object storage: the
 	// leg asks for them again, and that call waits. began is when the fill did.
 	filling block.Run
@@ -54,7 +57,22 @@ type peerCall struct {
 // open implements race.Open.
 func (p *peerLeg) open(ctx context.Context, run block.Run) (block.Stream, error) {
 	p.ctx, p.run = ctx, run
+	if group := p.e.Settings.PeerCacheFillComputeGroupID.Load(); group != nil {
+		p.fillGroup = *group
+	}
+	if p.fillGroup != "" && !p.hasFillGroup() {
+		p.e.count.fillGroupUnmatched.Add(1)
+	}
 	return p, nil
+}
+
+func (p *peerLeg) hasFillGroup() bool {
+	for i := range p.mode.asked.Len() {
+		if p.mode.asked.At(i).GroupID == p.fillGroup {
+			return true
+		}
+	}
+	return false
 }
 
 // Next implements block.Stream.
@@ -74,6 +92,11 @@ func (p *peerLeg) Next() (block.Piece, error) {
 		switch {
 		case err == nil && piece.Status == block.StatusData:
 			p.meta = p.call.stream.Meta()
+			if !p.req.Meta.Known() && !p.meta.Known() {
+				piece.Buf.Release() // bytes of an object of which nobody knows the size
+				p.hangUp(block.OutcomeError)
+				continue
+			}
 			p.firstData()
 			p.ready = append(p.ready, piece)
 		case err == nil && piece.Status == block.StatusFilling:
@@ -90,12 +113,22 @@ func (p *peerLeg) Next() (block.Piece, error) {
 			p.meta = p.call.stream.Meta()
 			p.hangUp(max(p.call.worst, block.OutcomeMiss))
 		default:
-			p.hangUp(block.OutcomeOf(err, p.ctx.Err() != nil))
+			p.hangUp(p.outcomeOf(err))
 			if p.served.Load() != nil || p.ctx.Err() != nil {
 				return block.Piece{}, err
 			}
 		}
 	}
+}
+
+// outcomeOf is the outcome of a call that ends with err. A peer that has given
+// blocks has answered, though we don't wait for the rest.
+func (p *peerLeg) outcomeOf(err error) block.Outcome {
+	cancelled := p.ctx.Err() != nil
+	if cancelled && p.served.Load() != nil {
+		return block.OutcomeHit
+	}
+	return block.OutcomeOf(err, cancelled)
 }
 
 // firstData notes that the current candidate has answered with bytes: what it
@@ -122,8 +155,8 @@ func (p *peerLeg) firstData() {
 // dial calls the next candidate that may be asked. It answers errNoPeer when
 // there is none left.
 func (p *peerLeg) dial() error {
-	for p.next < p.asked.Len() && p.ctx.Err() == nil {
-		c := p.asked.At(p.next)
+	for p.next < p.mode.asked.Len() && p.ctx.Err() == nil {
+		c := p.mode.asked.At(p.next)
 		p.next++
 		if !p.e.mayAsk(&c) {
 			continue
@@ -158,29 +191,24 @@ func (p *peerLeg) ask(c shards.Candidate, ticket shards.Ticket, run block.Run, w
 	req := *p.req
 	req.Run, req.Wait = run, wait
 	limit := s.PeerReadRPCTimeoutMS.Load()
-	if group := s.PeerCacheFillComputeGroupID.Load(); group != nil && *group != "" && *group == c.GroupID {
+	if p.fillGroup != "" && p.fillGroup == c.GroupID {
 		req.Fill = true
 		limit = s.PeerServerCacheFillTimeoutMS.Load()
 	}
-	// A silent peer's call outlives the race, so that somebody sees its end (S28).
-	probe := p.e.Breakers.Silent(c.Addr)
-	parent := p.ctx
-	if probe {
-		parent = p.e.ctx
+	if p.e.Breakers.Silent(c.Addr) {
+		// Somebody has to see the end of the call, whoever wins (S28).
+		p.call = &peerCall{candidate: c, started: time.Now()}
+		p.call.stream = p.e.startProbe(p.ctx, time.Duration(limit)*time.Millisecond, c.Addr, &req, ticket)
+		return true
 	}
-	ctx, cancel := context.WithTimeout(parent, time.Duration(limit)*time.Millisecond)
+	ctx, cancel := context.WithTimeout(p.ctx, time.Duration(limit)*time.Millisecond)
 	p.call = &peerCall{candidate: c, ticket: ticket, cancel: cancel, started: time.Now()}
-	p.e.count.peerReads.Add(1)
-	var err error
-	if probe {
-		p.call.stream = startProbe(ctx, p.ctx, p.e, c.Addr, &req, ticket)
-	} else {
-		p.call.stream, err = p.e.Peers.FetchFrom(ctx, c.Addr, &req)
-	}
+	stream, err := p.e.callPeer(ctx, c.Addr, &req)
 	if err != nil {
-		p.hangUp(block.OutcomeOf(err, p.ctx.Err() != nil))
+		p.hangUp(p.outcomeOf(err))
 		return false
 	}
+	p.call.stream = stream
 	return true
 }
 
@@ -204,22 +232,28 @@ func (p *peerLeg) askAgain() bool {
 		return false
 	}
 	p.e.Breakers.Observe(old.candidate.Addr, time.Since(old.started))
-	old.stream.Close()
-	old.ticket.Done(block.OutcomeHit)
-	old.cancel()
+	old.end(block.OutcomeHit)
 	if p.ask(old.candidate, ticket, old.filling, true) {
 		p.call.began = old.started
 	}
 	return true
 }
 
+// callPeer sends a request and counts it.
+func (e *Engine) callPeer(ctx context.Context, addr block.Addr, req *block.Fetch) (block.Stream, error) {
+	e.count.peerReads.Add(1)
+	stream, err := e.Peers.FetchFrom(ctx, addr, req)
+	if err != nil {
+		return nil, err
+	}
+	return &countedStream{Stream: stream, bytes: &e.count.peerBytes}, nil
+}
+
 // hangUp ends the current call with its outcome.
 func (p *peerLeg) hangUp(o block.Outcome) {
 	call := p.call
 	p.call = nil
-	if call.stream != nil {
-		call.stream.Close()
-	}
+	call.end(o)
 	if o == block.OutcomeCorrupt {
 		p.e.count.peerCorrupt.Add(1)
 	}
@@ -227,11 +261,17 @@ func (p *peerLeg) hangUp(o block.Outcome) {
 		p.e.Breakers.Observe(call.candidate.Addr, time.Since(call.started))
 	}
 	p.results = append(p.results, shards.Result{Addr: call.candidate.Addr, Outcome: o})
-	if probe, ok := call.stream.(*probeStream); ok && probe.detach() {
-		return // the probe reports to the breaker itself, when its call ends
+}
+
+// end closes the call's stream and tells the breaker how it went.
+func (c *peerCall) end(o block.Outcome) {
+	if c.stream != nil {
+		c.stream.Close()
 	}
-	call.ticket.Done(o)
-	call.cancel()
+	if c.cancel != nil {
+		c.cancel()
+		c.ticket.Done(o)
+	}
 }
 
 // Meta implements block.Stream.
@@ -239,8 +279,12 @@ func (p *peerLeg) Meta() block.Meta { return p.meta }
 
 // Close implements block.Stream: it notes what has become of the candidates.
 func (p *peerLeg) Close() {
-	if p.call != nil {
-		p.hangUp(block.OutcomeCancelled)
+	switch {
+	case p.call == nil:
+	case p.ctx.Err() == nil: // its answer made no sense to the race, or made us panic
+		p.hangUp(block.OutcomeError)
+	default:
+		p.hangUp(p.outcomeOf(context.Canceled))
 	}
 	for _, piece := range p.ready {
 		if piece.Buf != nil {
@@ -248,5 +292,18 @@ func (p *peerLeg) Close() {
 		}
 	}
 	p.ready = nil
-	p.e.Table.Note(p.req.Route, p.asked, p.results)
+	if p.allMissed() && p.mode.missed.Swap(true) {
+		return // another run of the same read has said so: it is one read in a row (S25)
+	}
+	p.e.Table.Note(p.req.Route, p.mode.asked, p.results)
+}
+
+// allMissed reports whether every candidate was asked and lacks the blocks.
+func (p *peerLeg) allMissed() bool {
+	for _, r := range p.results {
+		if r.Outcome != block.OutcomeMiss {
+			return false
+		}
+	}
+	return len(p.results) == p.mode.asked.Len()
 }

@@ -33,6 +33,7 @@ func (e *Engine) Read(ctx context.Context, req *block.Read, dst []byte) (int, bl
 			}
 			return n, src, err
 		}
+		want.NoPeer = true // a peer may still hold what has changed
 	}
 }
 
@@ -228,9 +229,11 @@ func (r *Reader) Next(ctx context.Context) (block.View, error) {
 			r.again++
 			continue
 		case errors.Is(err, block.ErrChanged) && r.given == 0:
-			// Nothing has been handed out: the whole read may be of the new version.
+			// Nothing has been handed out: the whole read may be of the new version. A
+			// peer may still hold the old one, so object storage tells.
 			r.again++
 			r.forget()
+			r.req.NoPeer, r.mode = true, mode{}
 			if err = r.resolve(ctx); err == nil {
 				continue
 			}
@@ -252,7 +255,6 @@ func (r *Reader) receive(ctx context.Context) (block.View, error) {
 		}
 		if err != nil {
 			r.Close()
-			r.ahead = r.next
 			return block.View{}, err
 		}
 		s.lease, s.result = res.Buf.Retain().Lease(), res
@@ -341,7 +343,7 @@ func (r *Reader) Close() {
 			r.ring[i].flight.Leave()
 		}
 	}
-	r.ring = r.ring[:0]
+	r.ring, r.ahead = r.ring[:0], r.next
 }
 
 // forget drops what the node knows of a version that is gone.

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"io"
+	"sync/atomic"
 	"time"
 
 	"headstart/engine/block"
 	"headstart/engine/flight"
 	"headstart/engine/race"
+	"headstart/shards"
 )
 
 // get is the store leg of a task that reads object storage itself.
@@ -21,7 +23,7 @@ func (t *task) get(ctx context.Context, run block.Run) (block.Stream, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &getStream{Stream: stream, e: t.e, began: began}, nil
+	return &countedStream{Stream: stream, bytes: &t.e.count.storeBytes, first: &t.e.getLatency, began: began}, nil
 }
 
 // shareGets is the store leg of a race: it joins the GETs that are under way
@@ -100,23 +102,23 @@ func (s *flightStream) Close() {
 	s.waiting = nil
 }
 
-// getStream is a GET on its way: it counts the bytes that come from the wire and
-// remembers how long the first block took.
-type getStream struct {
+// countedStream counts the bytes that come from the wire, and remembers how
+// long the first block took when first is set.
+type countedStream struct {
 	block.Stream
-	e     *Engine
+	bytes *atomic.Int64
+	first *shards.Latency
 	began time.Time
-	begun bool
 }
 
 // Next implements block.Stream.
-func (s *getStream) Next() (block.Piece, error) {
+func (s *countedStream) Next() (block.Piece, error) {
 	p, err := s.Stream.Next()
 	if err == nil && p.Buf != nil {
-		s.e.count.storeBytes.Add(int64(len(p.Buf.Bytes())))
-		if !s.begun {
-			s.begun = true
-			s.e.observeGet(s.began)
+		s.bytes.Add(int64(len(p.Buf.Bytes())))
+		if s.first != nil {
+			s.first.Observe(time.Since(s.began))
+			s.first = nil
 		}
 	}
 	return p, err

@@ -41,10 +41,15 @@ type Server struct {
 	Options
 	count counters
 	jobs  jobs
-	// fills are the fills under way; Close waits for them.
+	// ctx ends with Close. fills counts the fills under way, for Close; it grows
+	// while life is locked and not closed.
 	fills  sync.WaitGroup
 	ctx    context.Context
 	cancel context.CancelFunc
+	life   struct {
+		sync.Mutex
+		closed bool
+	}
 }
 
 // NewServer returns a server.
@@ -57,10 +62,26 @@ func NewServer(o Options) *Server {
 	return s
 }
 
-// Close cancels the fills under way and waits for them.
+// Close cancels the fills under way and waits for them. What is in the cache is
+// served on.
 func (s *Server) Close() {
+	s.life.Lock()
+	s.life.closed = true
+	s.life.Unlock()
 	s.cancel()
 	s.fills.Wait()
+}
+
+// start runs a fill that Close waits for; it ends with s.ctx. It reports false
+// once the server closes.
+func (s *Server) start(f func()) bool {
+	s.life.Lock()
+	defer s.life.Unlock()
+	if s.life.closed {
+		return false
+	}
+	s.fills.Go(f)
+	return true
 }
 
 // ServeBlocks answers one request of a peer: a status for each block, and a
@@ -69,6 +90,10 @@ func (s *Server) Close() {
 // gets its answer when the fill has ended (S38).
 func (s *Server) ServeBlocks(ctx context.Context, from block.Node, f *block.Fetch, reply *block.Reply) {
 	s.count.requests.Add(1)
+	if f.BlockSize != s.Engine.BlockSize {
+		s.refuse(f, reply, block.StatusUnsupported) // its blocks are not ours
+		return
+	}
 	err := s.Queue.Do(ctx, func(context.Context) { s.look(f, reply) })
 	if err != nil {
 		s.refuse(f, reply, statusOf(err))
@@ -113,16 +138,17 @@ func (s *Server) refuse(f *block.Fetch, reply *block.Reply, status block.Status)
 }
 
 // look answers from the cache alone. The reader's version is a condition: a
-// node that knows another one does not have the block.
+// node that knows another one does not have the block. A reader that knows none
+// gets the blocks of ours if we can tell that it is the present one.
 func (s *Server) look(f *block.Fetch, reply *block.Reply) {
 	reply.Meta = f.Meta
-	known := s.Engine.Known(f.Object, f.Meta.Version)
-	if known == nil && f.Meta.Version != block.Immutable {
-		known = s.Engine.Known(f.Object, "")
-	}
 	base := block.BaseID(f.Object, f.Meta.Version)
-	if known != nil && (f.Meta.Version == "" || known.Meta.Version == f.Meta.Version) {
-		reply.Meta, base = known.Meta, known.Base
+	if f.Meta.Version == "" {
+		if known := s.Engine.Current(f.Object, ""); known != nil {
+			reply.Meta, base = known.Meta, known.Base
+		}
+	} else if known := s.Engine.Known(f.Object, f.Meta.Version); known != nil && known.Meta.Version == f.Meta.Version {
+		reply.Meta = known.Meta
 	}
 	for i := range uint64(block.MaxRun) {
 		index := f.Run.First + i
@@ -130,7 +156,7 @@ func (s *Server) look(f *block.Fetch, reply *block.Reply) {
 			continue
 		}
 		answer := block.Answer{Index: index, Status: block.StatusNotFound}
-		if reply.Meta.Version != "" {
+		if reply.Meta.Known() {
 			if lease, ok := s.Cache.Peek(base.At(index)); ok {
 				answer.Status, answer.Lease = block.StatusData, lease
 			}

@@ -78,9 +78,11 @@ func (s *Server) fill(f *block.Fetch, reply *block.Reply) {
 				mark(reply, block.StatusFillRejected)
 				return
 			}
-		} else {
-			req := *f
-			s.fills.Go(func() { s.run(&req, mine) }) // ends with its reads, its time-out or s.ctx
+		} else if req := *f; !s.start(func() { s.run(&req, mine) }) { // ends with its reads, its time-out or s.ctx
+			s.Fills.Release()
+			s.jobs.drop(mine)
+			mark(reply, block.StatusGoingAway)
+			return
 		}
 	}
 	mark(reply, block.StatusFilling)
@@ -112,7 +114,7 @@ func (s *Server) run(f *block.Fetch, ids []block.ID) {
 	for _, id := range ids {
 		run.Want |= 1 << (id.Index - run.First)
 	}
-	err := s.each(ctx, f, run, func(v *block.View, _ uint64) { v.Lease.Release() })
+	err := s.each(ctx, f, f.Meta.Version, run, func(v *block.View, _ uint64) { v.Lease.Release() })
 	switch {
 	case err == nil:
 		s.count.fillSuccess.Add(1)
@@ -128,18 +130,21 @@ func (s *Server) run(f *block.Fetch, ids []block.ID) {
 func (s *Server) wait(ctx context.Context, f *block.Fetch, reply *block.Reply) {
 	ctx, cancel := context.WithTimeout(ctx, s.limit())
 	defer cancel()
-	run := block.Run{First: f.Run.First}
+	run, version := block.Run{First: f.Run.First}, f.Meta.Version
 	for i := range reply.Answers {
-		if a := &reply.Answers[i]; a.Status == block.StatusFilling {
+		switch a := &reply.Answers[i]; a.Status {
+		case block.StatusFilling:
 			run.Want |= 1 << (a.Index - run.First)
 			a.Status = block.StatusNotFound // until a view comes
+		case block.StatusData:
+			version = reply.Meta.Version // a reply is of one version
 		}
 	}
 	if run.Want == 0 {
 		return
 	}
 	next := 0
-	err := s.each(ctx, f, run, func(v *block.View, index uint64) {
+	err := s.each(ctx, f, version, run, func(v *block.View, index uint64) {
 		for reply.Answers[next].Index != index {
 			next++
 		}
@@ -153,7 +158,9 @@ func (s *Server) wait(ctx context.Context, f *block.Fetch, reply *block.Reply) {
 	}
 }
 
-// failure is what a requester is told of a fill that failed.
+// failure is what a requester is told of a fill that failed. A fault of object
+// storage is not this node's: it must cost it neither its place among the
+// candidates nor its circuit, or nobody would ask for what it has.
 func failure(err error, stopping bool) block.Status {
 	switch {
 	case stopping:
@@ -162,12 +169,10 @@ func failure(err error, stopping bool) block.Status {
 		return block.StatusFillTimeout
 	case errors.Is(err, context.Canceled):
 		return block.StatusCancelled
-	case errors.Is(err, block.ErrBusy):
-		return block.StatusFillRejected
 	case errors.Is(err, block.ErrChanged), errors.Is(err, block.ErrNotFound), errors.Is(err, block.ErrRange):
 		return block.StatusNotFound
 	}
-	return block.StatusFailed
+	return block.StatusFillRejected
 }
 
 // versionAsked is how this node reads the object: a file of a tablet by that
@@ -180,19 +185,21 @@ func versionAsked(f *block.Fetch) block.Version {
 }
 
 // each reads the blocks of run without asking peers and passes on a view of each.
-// A block that the object does not have is passed over.
-func (s *Server) each(ctx context.Context, f *block.Fetch, run block.Run, take func(*block.View, uint64)) error {
+// All are of version unless that is ""; a block that the object does not have is
+// passed over.
+func (s *Server) each(ctx context.Context, f *block.Fetch, version block.Version, run block.Run, take func(*block.View, uint64)) error {
 	for run.Want != 0 {
 		var span block.Run
 		span, run = run.Span()
-		if err := s.span(ctx, f, span, take); err != nil && !errors.Is(err, block.ErrRange) {
+		if err := s.span(ctx, f, &version, span, take); err != nil && !errors.Is(err, block.ErrRange) {
 			return err
 		}
 	}
 	return nil
 }
 
-func (s *Server) span(ctx context.Context, f *block.Fetch, span block.Run, take func(*block.View, uint64)) error {
+// span reads neighbouring blocks. The first one sets *version if that is "".
+func (s *Server) span(ctx context.Context, f *block.Fetch, version *block.Version, span block.Run, take func(*block.View, uint64)) error {
 	r, err := s.Engine.Open(ctx, &block.Read{
 		Object: f.Object, Version: versionAsked(f), Route: f.Route,
 		Offset: int64(span.First) * f.BlockSize, Size: int64(span.Count()) * f.BlockSize,
@@ -202,9 +209,6 @@ func (s *Server) span(ctx context.Context, f *block.Fetch, span block.Run, take 
 		return err
 	}
 	defer r.Close()
-	if want := f.Meta.Version; want != "" && r.Meta().Version != want {
-		return block.ErrChanged
-	}
 	for index := span.First; ; index++ {
 		view, err := r.Next(ctx)
 		if err == io.EOF {
@@ -212,6 +216,13 @@ func (s *Server) span(ctx context.Context, f *block.Fetch, span block.Run, take 
 		}
 		if err != nil {
 			return err
+		}
+		if *version == "" {
+			*version = r.Meta().Version
+		}
+		if r.Meta().Version != *version {
+			view.Lease.Release()
+			return block.ErrChanged
 		}
 		take(&view, index)
 	}

@@ -218,7 +218,7 @@ func (r *Race) Next() (block.Piece, block.Source, error) {
 			r.stats.Winner = NoWinner
 			return block.Piece{}, 0, r.finish(err)
 		}
-		if r.leg[peerLeg].idle() && r.leg[storeLeg].idle() {
+		if r.leg[peerLeg].idle() && r.leg[storeLeg].idle() || r.denied() {
 			return block.Piece{}, 0, r.finish(r.failure())
 		}
 	}
@@ -427,6 +427,12 @@ func (r *Race) start(id legID, open Open, want uint16) {
 	ctx, cancel := context.WithCancelCause(r.ctx)
 	r.leg[id] = leg{cancel: func() { cancel(errStopped) }, started: true, last: r.leg[id].started, asked: want}
 	go pump(ctx, id, open, block.Run{First: r.run.First, Want: want}, r.events)
+}
+
+// denied reports that object storage has refused the reader before a peer has
+// answered: that is the answer then, however fast the peers are (OS-19).
+func (r *Race) denied() bool {
+	return r.stats.Winner == NoWinner && r.leg[storeLeg].ended && errors.Is(r.leg[storeLeg].err, block.ErrDenied)
 }
 
 func (r *Race) failure() error {

@@ -132,14 +132,14 @@ func TestS03_PeerFailureStartsStoreAtOnce(t *testing.T) {
 
 func TestS06_BothFailedReturnsStoresError(t *testing.T) {
 	lost := errors.New("peer lost")
-	denied := &block.Error{Op: "get", Source: storeSrc, Err: block.ErrDenied}
+	busy := &block.Error{Op: "get", Source: storeSrc, Err: block.ErrThrottled}
 	for _, head := range []time.Duration{0, headStart} {
 		for _, peerAt := range []time.Duration{ms(1), ms(90)} {
 			bubble(t, func(t *testing.T, b *books) {
-				peer, store := says(b, fails(lost, peerAt)), says(b, fails(denied, ms(30)))
+				peer, store := says(b, fails(lost, peerAt)), says(b, fails(busy, ms(30)))
 				out := run(t, t.Context(), block.NewRun(0, 2), known(), race.Legs{HeadStart: head}, peer, store)
-				out.want(t, block.ErrDenied)
-				if out.err != error(denied) {
+				out.want(t, block.ErrThrottled)
+				if out.err != error(busy) {
 					t.Errorf("error %v, want the store's own", out.err)
 				}
 				if s := out.stats; s.Winner != race.BothFailed || s.PeerErr != lost {
@@ -150,6 +150,28 @@ func TestS06_BothFailedReturnsStoresError(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+func TestOS19_RefusalBeforeAWinnerIsTheAnswer(t *testing.T) {
+	for _, c := range []struct {
+		name       string
+		first, all time.Duration // the peer's first block, and those behind it
+		want       error
+	}{
+		{"no block yet", ms(60), 0, block.ErrDenied},
+		{"the peer has answered", ms(10), ms(50), io.EOF},
+	} {
+		bubble(t, func(t *testing.T, b *books) {
+			peer, store := serves(b, c.first, c.all), says(b, fails(block.ErrDenied, ms(5)))
+			out := run(t, t.Context(), block.NewRun(0, 2), known(), race.Legs{HeadStart: headStart}, peer, store)
+			if out.err != c.want {
+				t.Errorf("%s: error %v, want %v", c.name, out.err, c.want)
+			}
+			if len(store.opened) != 1 {
+				t.Errorf("%s: the store was asked %d times", c.name, len(store.opened))
+			}
+		})
 	}
 }
 
