@@ -417,6 +417,11 @@ func TestS77_ShowAndReset(t *testing.T) {
 			t.Fatal("Reset tells known from unknown wrongly")
 		}
 		w.wantCircuit("b", "closed")
+		w.race("b", "llllllllllllllll")
+		w.peers.Reset(addr("b"))
+		if v := w.peers.Show()[1]; v.SilentSinceMS != 0 || v.SlowUntilMS != 0 {
+			t.Fatalf("after the reset: %+v", v)
+		}
 		if !w.call("b", block.OutcomeError) {
 			t.Fatal("refused after the reset")
 		}

@@ -38,6 +38,7 @@ func TestS37_SlowPeerIsTriedLastAndProbedBack(t *testing.T) {
 		w.race("a", "wwlw"+"wwww")
 		w.wantOrder("a b")
 		w.race("a", "wlwlwlwlwlwlwlwl")
+		w.race("a", "llll")
 		w.wantOrder("a b")
 		if n := w.peers.Metrics().Ejected; n != 2 {
 			t.Fatalf("%d ejections", n)
