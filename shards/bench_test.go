@@ -147,6 +147,25 @@ func TestBytesPerTablet(t *testing.T) {
 	runtime.KeepAlive(table)
 }
 
+// TestBytesPerAddress is TestBytesPerTablet for addresses that have answered.
+func TestBytesPerAddress(t *testing.T) {
+	const n = 50_000
+	before := heap()
+	b := NewBreakers(NewSettings())
+	for i := range n {
+		a := block.Addr{Host: "10.0.0.1", Port: i}
+		ticket, _ := b.Allow(a)
+		b.Observe(a, time.Millisecond)
+		ticket.Done(block.OutcomeHit)
+	}
+	per := float64(heap()-before) / n
+	t.Logf("%.0f bytes an address, map included", per)
+	if per > 640 {
+		t.Errorf("%.0f bytes an address", per)
+	}
+	runtime.KeepAlive(b)
+}
+
 func heap() uint64 {
 	runtime.GC()
 	runtime.GC()

@@ -379,6 +379,17 @@ func TestS28_FewCallsAreLeftRunning(t *testing.T) {
 	}
 }
 
+func TestS28_FailuresSoFarCountForTheSilence(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.call("a", block.OutcomeTimeout)
+		w.call("a", block.OutcomeTimeout)
+		time.Sleep(time.Second)
+		if !w.peers.Silent(addr("a")) || w.peers.Silent(addr("a")) {
+			t.Fatal("one failure is missing: one call is to run on")
+		}
+	})
+}
+
 func TestPR09_BusyIsNotDead(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.learn("a")

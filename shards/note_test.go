@@ -239,6 +239,20 @@ func TestS24_ConcurrentFailuresAllCount(t *testing.T) {
 	})
 }
 
+func TestS25_ReadsUnderWayDoNotCountInTheCooldown(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.learn("a b")
+		for range 4 {
+			w.read("a=miss b=miss")
+		}
+		began := w.Candidates(w.route)
+		w.Note(w.route, began, results("a=miss b=miss"))
+		w.Note(w.route, began, results("a=miss b=miss"))
+		w.Note(w.route, began, results("a=hit"))
+		w.wantView("a b allmiss=5 cooldown=5m0s")
+	})
+}
+
 func TestS25_HitResetsAForcedCount(t *testing.T) {
 	inBubble(t, func(w *world) {
 		if err := w.Set(w.route, View{LastGroupID: "g", AllMiss: 4, Candidates: []CandidateView{

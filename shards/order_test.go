@@ -135,6 +135,15 @@ func TestS23_NextReadTriesAnotherWhateverItsLocation(t *testing.T) {
 	})
 }
 
+func TestS23_LastToMissIsNotFirstInTheNextRound(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.learn("far@there near@here")
+		w.read("far=miss")
+		w.read("near=miss")
+		w.wantOrder("far near")
+	})
+}
+
 func TestS19_OwnLocationFirstAmongEquals(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.learn("a:g1@there b:g2@here c:g1@here d:g2@there")

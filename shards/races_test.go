@@ -64,6 +64,19 @@ func TestS37_EjectionGetsLongerUpToABound(t *testing.T) {
 	})
 }
 
+func TestS37_ShortEjectionDoesNotEndALongOne(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.learn("a b c")
+		w.race("a", "llllllllllllllll")
+		time.Sleep(ejectFor)
+		w.race("a", "llll")
+		w.race("b", "llllllllllllllll")
+		w.wantOrder("c a b")
+		time.Sleep(ejectFor)
+		w.wantOrder("b c a")
+	})
+}
+
 func TestS37_AllSlowMeansStoreFirst(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.learn("a b")

@@ -177,6 +177,19 @@ func TestS29_TabletsAreBounded(t *testing.T) {
 	})
 }
 
+func TestS29_TabletsOfOneMomentAreNotAllDropped(t *testing.T) {
+	inBubble(t, func(w *world) {
+		const bound = 800
+		w.set.MaxTablets.Store(bound)
+		for i := range 2 * bound {
+			w.PutSource(block.TabletRoute(int64(i)), cands("s")[0])
+		}
+		if m := w.Metrics(); m.Tablets < bound*3/4 || m.Tablets > bound {
+			t.Fatalf("%+v", m)
+		}
+	})
+}
+
 func TestS29_FullTableDropsAndCounts(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.set.MaxTablets.Store(2)
