@@ -329,10 +329,13 @@ func TestS28_SilenceNeedsItsTimeAndEndsWithAnyAnswer(t *testing.T) {
 		block.OutcomeUnsupported, block.OutcomeCorrupt} {
 		inBubble(t, func(w *world) {
 			a := addr("a")
-			if w.peers.Silent(a) {
+			if w.peers.Silent(a) || w.peers.Quiet(a) {
 				t.Fatal("an address that was never called is silent")
 			}
 			w.call("a", block.OutcomeCancelled)
+			if !w.peers.Quiet(a) {
+				t.Fatal("a call without an answer goes unnoticed")
+			}
 			time.Sleep(999 * time.Millisecond)
 			w.call("a", block.OutcomeCancelled)
 			if w.peers.Silent(a) {
@@ -343,7 +346,7 @@ func TestS28_SilenceNeedsItsTimeAndEndsWithAnyAnswer(t *testing.T) {
 				t.Fatal("not silent after 1000 ms")
 			}
 			w.call("a", answer)
-			if w.peers.Silent(a) {
+			if w.peers.Silent(a) || w.peers.Quiet(a) {
 				t.Fatalf("silent after outcome %d", answer)
 			}
 			w.set.SilenceProbeMS.Store(10)
