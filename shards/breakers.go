@@ -14,7 +14,8 @@ import (
 )
 
 // Breakers keeps what is known of addresses, whatever the tablet: the circuit
-// breaker, the silence that S28 speaks of, races won and lost, latencies.
+// breaker, the silence that S28 speaks of, races won and lost, latencies. An
+// address takes about 450 bytes (TestBytesPerAddress).
 type Breakers struct {
 	settings *Settings
 	clock    clock

@@ -329,10 +329,13 @@ func TestS28_SilenceNeedsItsTimeAndEndsWithAnyAnswer(t *testing.T) {
 		block.OutcomeUnsupported, block.OutcomeCorrupt} {
 		inBubble(t, func(w *world) {
 			a := addr("a")
-			if w.peers.Silent(a) {
+			if w.peers.Silent(a) || w.peers.Quiet(a) {
 				t.Fatal("an address that was never called is silent")
 			}
 			w.call("a", block.OutcomeCancelled)
+			if !w.peers.Quiet(a) {
+				t.Fatal("a call without an answer goes unnoticed")
+			}
 			time.Sleep(999 * time.Millisecond)
 			w.call("a", block.OutcomeCancelled)
 			if w.peers.Silent(a) {
@@ -343,7 +346,7 @@ func TestS28_SilenceNeedsItsTimeAndEndsWithAnyAnswer(t *testing.T) {
 				t.Fatal("not silent after 1000 ms")
 			}
 			w.call("a", answer)
-			if w.peers.Silent(a) {
+			if w.peers.Silent(a) || w.peers.Quiet(a) {
 				t.Fatalf("silent after outcome %d", answer)
 			}
 			w.set.SilenceProbeMS.Store(10)
@@ -377,6 +380,17 @@ func TestS28_FewCallsAreLeftRunning(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestS28_FailuresSoFarCountForTheSilence(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.call("a", block.OutcomeTimeout)
+		w.call("a", block.OutcomeTimeout)
+		time.Sleep(time.Second)
+		if !w.peers.Silent(addr("a")) || w.peers.Silent(addr("a")) {
+			t.Fatal("one failure is missing: one call is to run on")
+		}
+	})
 }
 
 func TestPR09_BusyIsNotDead(t *testing.T) {
@@ -417,6 +431,11 @@ func TestS77_ShowAndReset(t *testing.T) {
 			t.Fatal("Reset tells known from unknown wrongly")
 		}
 		w.wantCircuit("b", "closed")
+		w.race("b", "llllllllllllllll")
+		w.peers.Reset(addr("b"))
+		if v := w.peers.Show()[1]; v.SilentSinceMS != 0 || v.SlowUntilMS != 0 {
+			t.Fatalf("after the reset: %+v", v)
+		}
 		if !w.call("b", block.OutcomeError) {
 			t.Fatal("refused after the reset")
 		}

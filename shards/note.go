@@ -4,7 +4,7 @@ import "headstart/engine/block"
 
 // rules are the settings that a change of one tablet goes by, read once.
 type rules struct {
-	nowMS, expiryMS    int64
+	nowMS              int64
 	evictAt, allMissAt int64
 	cooldownMS         int64
 	version            uint64
@@ -13,7 +13,6 @@ type rules struct {
 func (t *Table) rulesAt(now int64) rules {
 	return rules{
 		nowMS:      now,
-		expiryMS:   t.settings.expiryMS(),
 		evictAt:    max(1, t.settings.EvictionThreshold.Load()),
 		allMissAt:  max(1, t.settings.AllMissThreshold.Load()),
 		cooldownMS: max(0, t.settings.CooldownSeconds.Load()) * 1000,
@@ -47,7 +46,6 @@ func (d *draft) note(asked Snapshot, results []Result, r rules) noted {
 			done.evicted = append(done.evicted, res.Addr)
 		}
 	}
-	d.dropExpired(r.nowMS, r.expiryMS)
 	return done
 }
 
@@ -77,12 +75,12 @@ func (d *draft) noteOne(i int, began uint64, o block.Outcome, evictAt int64) boo
 // noteGroup applies the results to what the tablet knows as a whole: the
 // group that served last, and the reads in a row that all have missed.
 func (d *draft) noteGroup(began uint64, asked Snapshot, results []Result, r rules, done *noted) {
-	if began < d.stamp || d.cooldownUntilMS != 0 {
+	if began < d.stamp {
 		return
 	}
 	for _, res := range results {
 		i := d.find(res.Addr)
-		if i < 0 {
+		if i < 0 || began < d.list[i].stamp {
 			continue
 		}
 		group := d.list[i].peer.Value().group
@@ -99,7 +97,7 @@ func (d *draft) noteGroup(began uint64, asked Snapshot, results []Result, r rule
 	d.allMiss, d.stamp = d.allMiss+1, began
 	if int64(d.allMiss) >= r.allMissAt {
 		d.cooldownUntilMS = r.nowMS + r.cooldownMS
-		d.stamp = r.version
+		d.stamp = r.version // reads that are under way come too late
 		done.cooldown = true
 	}
 }
@@ -117,7 +115,7 @@ func allMissed(asked Snapshot, results []Result) bool {
 			return false
 		}
 	}
-	return asked.Len() > 0
+	return true
 }
 
 // endCooldown forgets a cooldown that is over: the count starts clean.

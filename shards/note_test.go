@@ -11,6 +11,7 @@ func TestS24_ThreeRPCFailuresInARowEvict(t *testing.T) {
 		{"three in a row", "error timeout corrupt", "b"},
 		{"two", "error timeout", "a!2 b"},
 		{"a hit in between", "error error hit error error", "a!2 b last=cg_a"},
+		{"a hit of the group that served last", "hit error error hit error error", "a!2 b last=cg_a"},
 		{"busy, cancelled and open circuit are neutral", "error busy cancelled error open unsupported error", "b"},
 		{"neutral alone", "busy busy busy cancelled cancelled cancelled open open open unsupported", "a b"},
 	} {
@@ -174,6 +175,19 @@ func TestS24_LateResultsChangeNothingNewer(t *testing.T) {
 			w.read("b=hit")
 			w.read("b=miss a=hit")
 		}, "b=hit", "a b last=cg_a"},
+		{"hit after a newer miss of another group", func(w *world) {
+			w.read("b=hit")
+			w.read("a=miss")
+		}, "a=hit", "b a last=cg_b"},
+		{"hit of a group that a newer miss has put back", func(w *world) {
+			_ = w.Set(w.route, View{LastGroupID: "g", Candidates: []CandidateView{
+				{Host: "a", Port: 8060, GroupID: "g"}, {Host: "b", Port: 8060, GroupID: "g"},
+			}})
+			began := w.Candidates(w.route)
+			w.read("a=error")
+			w.read("a=miss")
+			w.Note(w.route, began, results("b=hit"))
+		}, "a=hit", "b a"},
 		{"all missed after op=reset_cooldown", func(w *world) {
 			w.ResetCooldown(w.route)
 		}, "a=miss b=miss", "a b"},
@@ -222,5 +236,49 @@ func TestS24_ConcurrentFailuresAllCount(t *testing.T) {
 			w.Note(w.route, began, results("a=timeout"))
 		}
 		w.wantView("b")
+	})
+}
+
+func TestS25_ReadsUnderWayDoNotCountInTheCooldown(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.learn("a b")
+		for range 4 {
+			w.read("a=miss b=miss")
+		}
+		began := w.Candidates(w.route)
+		w.Note(w.route, began, results("a=miss b=miss"))
+		w.Note(w.route, began, results("a=miss b=miss"))
+		w.Note(w.route, began, results("a=hit"))
+		w.wantView("a b allmiss=5 cooldown=5m0s")
+	})
+}
+
+func TestS25_HitResetsAForcedCount(t *testing.T) {
+	inBubble(t, func(w *world) {
+		if err := w.Set(w.route, View{LastGroupID: "g", AllMiss: 4, Candidates: []CandidateView{
+			{Host: "a", Port: 8060, GroupID: "g"},
+		}}); err != nil {
+			t.Fatal(err)
+		}
+		w.read("a=hit")
+		w.wantView("a last=g")
+	})
+}
+
+func TestS25_NoRefreshInTheCooldown(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.learn("a")
+		time.Sleep(9*time.Minute + 59*time.Second)
+		for range 5 {
+			w.read("a=miss")
+		}
+		time.Sleep(299 * time.Second)
+		if w.BeginLookup(w.route) {
+			t.Fatal("a look-up in the cooldown")
+		}
+		time.Sleep(time.Second)
+		if !w.BeginLookup(w.route) {
+			t.Fatal("no refresh after the cooldown")
+		}
 	})
 }

@@ -51,6 +51,21 @@ func TestS20_EvictedAddressStaysOutWhileItsCircuitIsOpen(t *testing.T) {
 	})
 }
 
+func TestS20_EvictionIsForgottenWhenTheCircuitCloses(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.learn("a")
+		for range 3 {
+			w.call("a", block.OutcomeError)
+			w.read("a=error")
+		}
+		time.Sleep(30 * time.Second)
+		w.call("a", block.OutcomeHit)
+		w.open("a")
+		w.PutSource(w.route, cands("a")[0])
+		w.wantOrder("a")
+	})
+}
+
 func TestS20_OpenCircuitAloneKeepsNobodyOut(t *testing.T) {
 	inBubble(t, func(w *world) {
 		for range 3 {
@@ -120,6 +135,15 @@ func TestS23_NextReadTriesAnotherWhateverItsLocation(t *testing.T) {
 	})
 }
 
+func TestS23_LastToMissIsNotFirstInTheNextRound(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.learn("far@there near@here")
+		w.read("far=miss")
+		w.read("near=miss")
+		w.wantOrder("far near")
+	})
+}
+
 func TestS19_OwnLocationFirstAmongEquals(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.learn("a:g1@there b:g2@here c:g1@here d:g2@there")
@@ -144,6 +168,34 @@ func TestS20_RotationKeepsTheOrderOfTheList(t *testing.T) {
 		w.wantOrder("s b c a d")
 		w.read("b=miss")
 		w.wantOrder("s c a d b")
+	})
+}
+
+// Whoever joins while others have missed joins behind them: location must not
+// bring back the one that has just missed.
+func TestS23_JoiningDoesNotUndoTheRotation(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.learn("a@here b@there")
+		w.wantOrder("a b")
+		w.read("a=miss")
+		time.Sleep(11 * time.Minute)
+		w.learn("c@here")
+		w.wantOrder("b a c")
+	})
+}
+
+func TestS23_EvictionDoesNotUndoTheRotation(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.learn("a@here b@there c@there d@here")
+		w.wantOrder("a d b c")
+		w.read("a=miss d=miss")
+		w.wantOrder("b c a d")
+		for range 3 {
+			w.read("d=error")
+		}
+		w.wantOrder("b c a")
+		w.read("b=miss")
+		w.wantOrder("c a b")
 	})
 }
 
@@ -190,4 +242,25 @@ func TestListIsBounded(t *testing.T) {
 		w.EndLookup(w.route, nil, errors.New("not begun"))
 		w.wantState(Ready)
 	})
+}
+
+func TestS24_S28_SettingsHaveTheSpecifiedDefaults(t *testing.T) {
+	s := NewSettings()
+	for key, c := range map[string]struct{ got, want int64 }{
+		"peer_rpc_failure_eviction_threshold":  {s.EvictionThreshold.Load(), 3},
+		"peer_all_miss_cooldown_threshold":     {s.AllMissThreshold.Load(), 5},
+		"peer_all_miss_cooldown_duration_s":    {s.CooldownSeconds.Load(), 300},
+		"peer_candidate_expiry_s":              {s.ExpirySeconds.Load(), 3600},
+		"peer_candidate_cleanup_interval_s":    {s.CleanupSeconds.Load(), 3600},
+		"cache_peer_read_failure_threshold":    {s.FailureThreshold.Load(), 3},
+		"cache_peer_read_circuit_open_seconds": {s.CircuitOpenSeconds.Load(), 30},
+		"peer_silence_probe_ms":                {s.SilenceProbeMS.Load(), 1000},
+	} {
+		if c.got != c.want {
+			t.Errorf("%s = %d, want %d", key, c.got, c.want)
+		}
+	}
+	if !s.LocationPreference.Load() || !s.SlowPeerEjection.Load() {
+		t.Error("enable_peer_location_preference and enable_slow_peer_ejection are on by default")
+	}
 }

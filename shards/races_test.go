@@ -38,6 +38,7 @@ func TestS37_SlowPeerIsTriedLastAndProbedBack(t *testing.T) {
 		w.race("a", "wwlw"+"wwww")
 		w.wantOrder("a b")
 		w.race("a", "wlwlwlwlwlwlwlwl")
+		w.race("a", "llll")
 		w.wantOrder("a b")
 		if n := w.peers.Metrics().Ejected; n != 2 {
 			t.Fatalf("%d ejections", n)
@@ -60,6 +61,19 @@ func TestS37_EjectionGetsLongerUpToABound(t *testing.T) {
 			}
 			w.read("a=busy b=busy")
 		}
+	})
+}
+
+func TestS37_ShortEjectionDoesNotEndALongOne(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.learn("a b c")
+		w.race("a", "llllllllllllllll")
+		time.Sleep(ejectFor)
+		w.race("a", "llll")
+		w.race("b", "llllllllllllllll")
+		w.wantOrder("c a b")
+		time.Sleep(ejectFor)
+		w.wantOrder("b c a")
 	})
 }
 

@@ -95,6 +95,9 @@ func trim[K comparable, V any](m *xsync.MapOf[K, V], keep int64, lastUsedMS func
 		i++
 		return true
 	})
+	if len(used) == 0 {
+		return 0
+	}
 	slices.Sort(used)
 	cut := used[min(int64(len(used))-1, (size-keep)*int64(len(used))/size)]
 	excess, dropped := size-keep, int64(0)

@@ -46,6 +46,49 @@ func TestS26_EachCandidateExpiresByItsOwnLastAccess(t *testing.T) {
 	})
 }
 
+func TestS26_OpenCircuitIsNoUse(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.learn("a b")
+		time.Sleep(30 * time.Minute)
+		w.read("a=miss b=open")
+		time.Sleep(30 * time.Minute)
+		w.wantView("a")
+	})
+}
+
+func TestS26_SourceIsUsedAgainOrStartsAfresh(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.learn("a b")
+		w.read("a=error")
+		time.Sleep(50 * time.Minute)
+		w.PutSource(w.route, cands("a")[0])
+		time.Sleep(50 * time.Minute)
+		w.wantView("a!1")
+		time.Sleep(10 * time.Minute)
+		w.wantView("")
+		w.PutSource(w.route, cands("a")[0])
+		w.wantView("a")
+	})
+}
+
+// TestS26_ListInUseKeepsItsFastAnswer looks inside: a tablet that is read all
+// the time must not end up on the path that looks at each candidate.
+func TestS26_ListInUseKeepsItsFastAnswer(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.learn("a")
+		w.read("a=hit")
+		for range 30 {
+			time.Sleep(10 * time.Minute)
+			w.read("a=hit")
+			s, _ := w.tablets.Load(w.route)
+			if age := time.Now().UnixMilli() - s.oldestMS; age > w.set.expiryMS()/2 {
+				t.Fatalf("the slot lags by %d ms", age)
+			}
+		}
+		w.wantOrder("a")
+	})
+}
+
 func TestS26_SweepDropsWhatHasExpired(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.learn("a b")
@@ -101,6 +144,14 @@ func TestS29_TabletsAreBounded(t *testing.T) {
 	inBubble(t, func(w *world) {
 		const bound = 1600
 		w.set.MaxTablets.Store(bound)
+		slow := block.TabletRoute(1 << 40)
+		w.BeginLookup(slow)
+		defer func() {
+			w.EndLookup(slow, cands("late"), nil)
+			if got := names(w.Candidates(slow)); got != "late" {
+				t.Fatalf("a look-up that was under way brought %q", got)
+			}
+		}()
 		for i := range 10 * bound {
 			r := block.TabletRoute(int64(i))
 			if w.Candidates(r).State() == Empty && w.BeginLookup(r) {
@@ -121,6 +172,19 @@ func TestS29_TabletsAreBounded(t *testing.T) {
 		}
 		w.wantOrder("a b")
 		if m := w.Metrics(); m.Tablets < bound*3/4 || m.Dropped != 0 || m.Trimmed == 0 {
+			t.Fatalf("%+v", m)
+		}
+	})
+}
+
+func TestS29_TabletsOfOneMomentAreNotAllDropped(t *testing.T) {
+	inBubble(t, func(w *world) {
+		const bound = 800
+		w.set.MaxTablets.Store(bound)
+		for i := range 2 * bound {
+			w.PutSource(block.TabletRoute(int64(i)), cands("s")[0])
+		}
+		if m := w.Metrics(); m.Tablets < bound*3/4 || m.Tablets > bound {
 			t.Fatalf("%+v", m)
 		}
 	})
@@ -271,6 +335,10 @@ func TestDS03_NothingLocksUp(t *testing.T) {
 	case <-time.After(10 * time.Second):
 		t.Fatalf("locked up after %d steps", steps.Load())
 	}
+	table.tablets.Range(func(r block.Route, s slot) bool {
+		checkTablet(t, r, s)
+		return true
+	})
 	if n := table.Metrics().Tablets; n > 64 || n != int64(table.tablets.Size()) {
 		t.Fatalf("%d tablets counted, %d there", n, table.tablets.Size())
 	}
@@ -316,5 +384,29 @@ func anyStep(table *Table, r *rand.Rand) {
 			done = append(done, Result{a, o})
 		}
 		table.Note(route, asked, done)
+	}
+}
+
+// checkTablet is what must hold of every tablet at any time.
+func checkTablet(t *testing.T, r block.Route, s slot) {
+	t.Helper()
+	seen := map[block.Addr]bool{}
+	for i := range s.tablet.cands {
+		c := s.tablet.cands[i].candidate()
+		switch {
+		case seen[c.Addr]:
+			t.Errorf("%s: %s is there twice", r, c.Addr)
+		case s.tablet.last&(1<<i) != 0 != (c.GroupID == s.tablet.lastGroup && c.GroupID != ""):
+			t.Errorf("%s: %s of %q is taken for one of the last group %q, or not", r, c.Addr, c.GroupID, s.tablet.lastGroup)
+		case c.LastAccessMS < s.oldestMS:
+			t.Errorf("%s: %s is older than the oldest", r, c.Addr)
+		}
+		seen[c.Addr] = true
+	}
+	if n, behind := len(s.tablet.cands), int(s.tablet.behind); n > MaxCandidates || behind != 0 && behind >= n {
+		t.Errorf("%s: %d candidates, %d of them behind", r, n, behind)
+	}
+	if (s.tablet.last|s.tablet.near|s.tablet.missed())&^s.tablet.all() != 0 {
+		t.Errorf("%s: marks of candidates that are not there", r)
 	}
 }

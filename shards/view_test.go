@@ -46,6 +46,16 @@ func TestS74_ShowIsExactlyTheReferencesJSON(t *testing.T) {
 	})
 }
 
+func TestS74_WhatHasExpiredIsNotShown(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.learn("a b")
+		time.Sleep(30 * time.Minute)
+		w.read("a=busy")
+		time.Sleep(30 * time.Minute)
+		w.wantView("a")
+	})
+}
+
 func TestS75_ShowAllListsTabletsWithCandidates(t *testing.T) {
 	inBubble(t, func(w *world) {
 		for i := range 50 {
