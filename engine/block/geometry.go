@@ -57,14 +57,12 @@ func (r Run) Count() int { return bits.OnesCount16(r.Want) }
 
 // Has reports whether block index is wanted.
 func (r Run) Has(index uint64) bool {
-	return index-r.First < MaxRun && r.Want&(1<<(index-r.First)) != 0
+	return r.Want>>(index-r.First)&1 == 1 // far away, nothing is left of Want
 }
 
 // Without returns r less block index.
 func (r Run) Without(index uint64) Run {
-	if r.Has(index) {
-		r.Want &^= 1 << (index - r.First)
-	}
+	r.Want &^= 1 << (index - r.First)
 	return r
 }
 

@@ -4,6 +4,7 @@
 package object
 
 import (
+	"math/rand/v2"
 	"sync/atomic"
 	"time"
 
@@ -98,12 +99,17 @@ func (t *Table) Len() int { return t.entries.Size() }
 
 // makeRoom drops a sixteenth of the objects, those not read lately first, and
 // never keep. Dropping many at once spreads the cost of the walk over as many
-// calls of Learn.
+// calls of Learn. It begins anywhere: if all walks began at the map's first
+// entry, they would drop what is new there and never get to what is old behind.
 func (t *Table) makeRoom(keep Key) {
-	drop := t.max/16 + 1
-	for round := 0; round < 2 && drop > 0; round++ {
+	drop, skip := t.max/16+1, rand.IntN(t.max)
+	for round := 0; round < 3 && drop > 0; round++ {
 		t.entries.Range(func(k Key, known *Known) bool {
-			if k == keep || (known.used.Swap(false) && round == 0) {
+			if skip > 0 {
+				skip--
+				return true
+			}
+			if k == keep || (known.used.Swap(false) && round < 2) {
 				return true
 			}
 			t.Forget(k, known)
