@@ -316,7 +316,7 @@ func TestLC29_FlightsOfDistantBlocksAreApart(t *testing.T) {
 }
 
 func TestHashSpreads(t *testing.T) {
-	const keys, buckets = 1 << 16, 1 << 12
+	const keys, buckets = 1 << 14, 1 << 10
 	for name, key := range map[string]func(i uint64) block.ID{
 		"blocks of one object": func(i uint64) block.ID { return id(i) },
 		"every 16th block":     func(i uint64) block.ID { return id(i * 16) },

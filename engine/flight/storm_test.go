@@ -26,7 +26,7 @@ type storm struct {
 }
 
 func TestS09_StormOfReaders(t *testing.T) {
-	const readers, rounds = 32, 500
+	const readers, rounds = 32, 150
 	seed := rand.Uint64()
 	s := &storm{t: t, table: NewTable()}
 	var done sync.WaitGroup

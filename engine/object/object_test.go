@@ -132,7 +132,7 @@ func TestRoomIsMadeThoughAllIsRead(t *testing.T) {
 }
 
 func TestWhatIsOldGoes(t *testing.T) {
-	const limit = 1000
+	const limit = 200
 	for _, read := range []bool{false, true} {
 		table := NewTable(limit)
 		for i := range 40 * limit {
@@ -193,7 +193,7 @@ func TestGetAllocatesNothing(t *testing.T) {
 }
 
 func TestHashSpreads(t *testing.T) {
-	const keys, buckets = 1 << 16, 1 << 12
+	const keys, buckets = 1 << 14, 1 << 10
 	for name, key := range map[string]func(i int) Key{
 		"keys":     func(i int) Key { return KeyOf(named(i), "") },
 		"both":     func(i int) Key { return Key{Object: named(i / 2), Immutable: i%2 == 0} },

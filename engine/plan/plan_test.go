@@ -121,9 +121,9 @@ func members(runs []block.Run) []uint64 {
 	return all
 }
 
-// FuzzS39_Runs: the runs hold the blocks, in order, once; no run is longer than
+// FuzzS08_Runs: the runs hold the blocks, in order, once; no run is longer than
 // it may be or ends before it must.
-func FuzzS39_Runs(f *testing.F) {
+func FuzzS08_Runs(f *testing.F) {
 	f.Add([]byte{}, uint64(0), 16)
 	f.Add([]byte{0, 1, 1, 1}, uint64(5), 16)
 	f.Add([]byte{0, 15, 1, 16, 17, 1, 200}, uint64(1<<43), 3)
@@ -152,9 +152,9 @@ func FuzzS39_Runs(f *testing.F) {
 	})
 }
 
-// FuzzS39_Spans: the spans hold the run's blocks, in order, once, each without
+// FuzzSpans: the spans hold the run's blocks, in order, once, each without
 // a hole; two neighbours are two spans only if one would be too long.
-func FuzzS39_Spans(f *testing.F) {
+func FuzzSpans(f *testing.F) {
 	for _, want := range []uint16{0, 1, 0x8000, 0xffff, 0b1011, 0xf00f, 0x5555} {
 		f.Add(uint64(3), want, 16)
 		f.Add(uint64(1<<43), want, 3)

@@ -16,7 +16,8 @@ import (
 	"headstart/engine/block"
 )
 
-// Open starts a leg for the blocks of run. ctx ends when the leg has lost.
+// Open starts a leg for the blocks of run. ctx ends when the leg has lost, and
+// the leg with it; its other deadlines are its own.
 type Open func(ctx context.Context, run block.Run) (block.Stream, error)
 
 // Slots admits store legs that start while the peer leg still runs (S42).
