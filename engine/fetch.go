@@ -204,12 +204,16 @@ func (t *task) land(piece block.Piece, res flight.Result) {
 		t.keep(piece)
 	}
 	i := piece.Index - t.req.Run.First
+	size := int64(len(piece.Buf.Bytes()))
 	f := t.flights[i]
 	if f == nil {
 		piece.Buf.Release()
+		t.e.count.wastedBytes.Add(size)
 		return
 	}
-	f.Land(res)
+	if !f.Land(res) {
+		t.e.count.wastedBytes.Add(size)
+	}
 	t.letGo(i)
 }
 

@@ -91,6 +91,7 @@ func (e *Engine) startLearning(r *Reader, key object.Key, known *object.Known, f
 	most := min(int(e.Settings.ObjectStorageGetMaxBlocks.Load()), block.MaxRun)
 	run := plan.Learn(e.geometry, r.req.Offset, r.req.Size, most)
 	r.mode = e.decide(&r.req, r.query)
+	r.learned = run
 	t := e.newTask(r.mode, r.request(run, block.UnknownMeta(r.req.Version)), nil)
 	t.fetch.Lead(f)
 	t.learning = f

@@ -288,6 +288,7 @@ func (p *peerLeg) Close() {
 	}
 	for _, piece := range p.ready {
 		if piece.Buf != nil {
+			p.e.count.wastedBytes.Add(int64(len(piece.Buf.Bytes())))
 			piece.Buf.Release()
 		}
 	}

@@ -128,6 +128,10 @@ type Reader struct {
 	mode  mode
 	given int64
 	again int
+	// learned is the run that this read fetched to find out what the object is,
+	// origin where its first block came from: all of it was fetched for this read.
+	learned block.Run
+	origin  flight.Result
 }
 
 // slot is one block of a read: in hand, or on its way. A block that was not in
@@ -186,7 +190,8 @@ func (r *Reader) resolve(ctx context.Context) error {
 		first.lease.Release()
 		return r.fail(fmt.Errorf("offset %d of an object of %d bytes: %w", r.req.Offset, known.Meta.Size, block.ErrRange))
 	}
-	r.known, r.rng = known, rng
+	r.known, r.rng, r.origin = known, rng, first.result
+	r.origin.Buf = nil // the slot's
 	r.next, r.ahead = rng.First, rng.First
 	if first.lease.Valid() && first.index == rng.First && rng.Count > 0 {
 		r.ring = append(r.ring, first)
@@ -309,6 +314,12 @@ func (r *Reader) ask() {
 			s = r.join(id)
 			if s.lead {
 				led = append(led, s.flight)
+			}
+		}
+		if r.learned.Has(r.ahead) && r.origin.Source != block.SourceNone {
+			s.lead = true
+			if s.result.Source == block.SourceLocal {
+				s.result = r.origin
 			}
 		}
 		r.ring = append(r.ring, s)

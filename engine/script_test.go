@@ -49,9 +49,11 @@ type call struct {
 	at   time.Duration
 	addr string
 	req  block.Fetch
-	// closed is when its stream was closed, cancelled how its context stood then.
-	closed    time.Duration
-	cancelled bool
+	// streamed: it got a stream. closed is when its stream was closed, cancelled how its context stood then.
+	streamed, cancelled bool
+	// bytes were sent.
+	bytes  int64
+	closed time.Duration
 }
 
 // Lookup implements Directory.
@@ -60,7 +62,9 @@ func (w *world) Lookup(ctx context.Context, routes []block.Route) ([][]shards.Ca
 	w.mu.asked = append(w.mu.asked, routes...)
 	lookup := w.mu.lookup
 	w.mu.Unlock()
-	time.Sleep(2 * time.Millisecond)
+	if err := pause(ctx, 2*time.Millisecond); err != nil {
+		return nil, err
+	}
 	found := make([][]shards.Candidate, len(routes))
 	for i, r := range routes {
 		if lookup != nil {
@@ -151,6 +155,9 @@ func (w *world) answer(ctx context.Context, c *call, obj *storedObject, r reply,
 		}
 		return nil, &block.Error{Op: "fetch", Object: c.req.Object, Source: src, Addr: addr, Err: r.err}
 	}
+	w.mu.Lock()
+	c.streamed = true
+	w.mu.Unlock()
 	return &scripted{w: w, ctx: ctx, c: c, obj: obj, r: r, left: c.req.Run}, nil
 }
 
@@ -228,6 +235,9 @@ func (s *scripted) piece(index uint64, lacks bool) (block.Piece, error) {
 	if s.r.corrupt {
 		return block.Piece{}, &block.Error{Op: "fetch", Object: s.c.req.Object, Source: block.SourcePeer, Err: block.ErrCorrupt}
 	}
+	s.w.mu.Lock()
+	s.c.bytes += int64(n)
+	s.w.mu.Unlock()
 	s.w.bufs.Add(1)
 	buf := block.NewBuf(content(s.c.req.Object, s.obj.version, int64(index)*testBlock, n), func(*block.Buf) { s.w.bufs.Add(-1) })
 	buf.Seal()

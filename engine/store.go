@@ -97,6 +97,13 @@ func (s *flightStream) Meta() block.Meta { return s.t.req.Meta }
 // Close implements block.Stream. It is called by the goroutine that calls Next.
 func (s *flightStream) Close() {
 	for _, f := range s.waiting {
+		select {
+		case <-f.Done(): // a block that the race did not wait for
+			if res, _ := f.Wait(context.Background()); res.Buf != nil {
+				s.t.e.count.wastedBytes.Add(int64(len(res.Buf.Bytes())))
+			}
+		default:
+		}
 		f.Leave()
 	}
 	s.waiting = nil
