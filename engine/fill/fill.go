@@ -54,7 +54,7 @@ type Server struct {
 
 // NewServer returns a server.
 func NewServer(o Options) *Server {
-	s := &Server{Options: o, jobs: jobs{running: map[block.ID]bool{}}}
+	s := &Server{Options: o, jobs: jobs{running: map[block.ID]*job{}}}
 	if s.Logger == nil {
 		s.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -99,10 +99,13 @@ func (s *Server) ServeBlocks(ctx context.Context, from block.Node, f *block.Fetc
 		s.refuse(f, reply, statusOf(err))
 		return
 	}
-	if f.Fill && s.mayFill() {
-		s.fill(f, reply)
-		if f.Wait {
-			s.wait(ctx, f, reply)
+	switch {
+	case !f.Fill:
+	case !s.mayFill():
+		s.count.fillRequested.Add(1)
+	default:
+		if jobs := s.fill(f, reply); f.Wait {
+			s.wait(ctx, f, reply, jobs)
 		}
 	}
 	s.settle(reply)

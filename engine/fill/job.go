@@ -5,43 +5,55 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 	"time"
 
 	"headstart/engine/block"
 )
 
-// jobs are the blocks that are being filled. A block is in it from before its
-// fill has a goroutine until its bytes are in the cache or nobody will bring
-// them, so two requests never fill one block.
-type jobs struct {
-	mu      sync.Mutex
-	running map[block.ID]bool
+// job is one fill: its done is closed when its blocks are in the cache, or will
+// not come, its slot is free and it is counted.
+type job struct {
+	ids  []block.ID
+	done chan struct{}
 }
 
-// claim takes those of ids that nobody fills, and reports how many others are
-// being filled already.
-func (j *jobs) claim(ids []block.ID) (mine []block.ID, others int) {
+// jobs are the fills under way, by block, so that two requests never fill one
+// block.
+type jobs struct {
+	mu      sync.Mutex
+	running map[block.ID]*job
+}
+
+// claim makes a job of those of ids that nobody fills, nil when there are none,
+// and returns the jobs that fill the others.
+func (j *jobs) claim(ids []block.ID) (mine *job, others []*job) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for _, id := range ids {
-		if j.running[id] {
-			others++
-			continue
+		switch other := j.running[id]; {
+		case other == nil && mine == nil:
+			mine = &job{done: make(chan struct{})}
+			fallthrough
+		case other == nil || other == mine:
+			mine.ids = append(mine.ids, id)
+			j.running[id] = mine
+		case !slices.Contains(others, other):
+			others = append(others, other)
 		}
-		j.running[id] = true
-		mine = append(mine, id)
 	}
 	return mine, others
 }
 
-// drop ends the claims on ids.
-func (j *jobs) drop(ids []block.ID) {
+// drop ends a job.
+func (j *jobs) drop(ended *job) {
 	j.mu.Lock()
-	defer j.mu.Unlock()
-	for _, id := range ids {
+	for _, id := range ended.ids {
 		delete(j.running, id)
 	}
+	j.mu.Unlock()
+	close(ended.done)
 }
 
 // mayFill: a node without a cache has nothing to fill (S50).
@@ -55,9 +67,10 @@ func (s *Server) limit() time.Duration {
 }
 
 // fill starts to read what is missing from object storage, unless somebody does
-// so already, and marks it in the reply. The fill goes on when its requester has
-// gone, up to the time that it may take: the next one finds the blocks.
-func (s *Server) fill(f *block.Fetch, reply *block.Reply) {
+// so already, marks it in the reply and returns the jobs that bring it. A fill
+// goes on when its requester has gone, up to the time that it may take: the next
+// one finds the blocks.
+func (s *Server) fill(f *block.Fetch, reply *block.Reply) []*job {
 	base := block.BaseID(f.Object, f.Meta.Version)
 	var missing []block.ID
 	for i := range reply.Answers {
@@ -65,27 +78,37 @@ func (s *Server) fill(f *block.Fetch, reply *block.Reply) {
 			missing = append(missing, base.At(a.Index))
 		}
 	}
-	if len(missing) == 0 {
-		return
-	}
-	mine, others := s.jobs.claim(missing)
-	if len(mine) > 0 {
+	mine, jobs := s.jobs.claim(missing)
+	if mine != nil {
 		s.count.fillRequested.Add(1)
-		if !s.Fills.TryAcquire() {
-			s.count.fillRejected.Add(1)
-			s.jobs.drop(mine)
-			if others == 0 {
-				mark(reply, block.StatusFillRejected)
-				return
+		status := s.begin(f, mine)
+		for i := range reply.Answers {
+			if a := &reply.Answers[i]; a.Status == block.StatusNotFound && slices.Contains(mine.ids, base.At(a.Index)) {
+				a.Status = status
 			}
-		} else if req := *f; !s.start(func() { s.run(&req, mine) }) { // ends with its reads, its time-out or s.ctx
-			s.Fills.Release()
+		}
+		if status == block.StatusFilling {
+			jobs = append(jobs, mine)
+		} else {
 			s.jobs.drop(mine)
-			mark(reply, block.StatusGoingAway)
-			return
 		}
 	}
 	mark(reply, block.StatusFilling)
+	return jobs
+}
+
+// begin starts a job if there is a slot for it.
+func (s *Server) begin(f *block.Fetch, j *job) block.Status {
+	if !s.Fills.TryAcquire() {
+		s.count.fillRejected.Add(1)
+		return block.StatusFillRejected
+	}
+	req := *f
+	if !s.start(func() { s.run(&req, j) }) { // ends with its reads, its time-out or s.ctx
+		s.Fills.Release()
+		return block.StatusGoingAway
+	}
+	return block.StatusFilling
 }
 
 // mark gives the blocks that are missing a status.
@@ -98,11 +121,11 @@ func mark(reply *block.Reply, status block.Status) {
 }
 
 // run fills blocks and counts how that ended.
-func (s *Server) run(f *block.Fetch, ids []block.ID) {
+func (s *Server) run(f *block.Fetch, j *job) {
 	ctx, cancel := context.WithTimeout(s.ctx, s.limit())
 	defer cancel()
+	defer s.jobs.drop(j)
 	defer s.Fills.Release()
-	defer s.jobs.drop(ids)
 	defer func() {
 		if p := recover(); p != nil {
 			s.count.panics.Add(1)
@@ -111,7 +134,7 @@ func (s *Server) run(f *block.Fetch, ids []block.ID) {
 	}()
 	var run block.Run
 	run.First = f.Run.First
-	for _, id := range ids {
+	for _, id := range j.ids {
 		run.Want |= 1 << (id.Index - run.First)
 	}
 	err := s.each(ctx, f, f.Meta.Version, run, func(v *block.View, _ uint64) { v.Lease.Release() })
@@ -126,10 +149,14 @@ func (s *Server) run(f *block.Fetch, ids []block.ID) {
 }
 
 // wait answers the blocks that are being filled when they are there. It reads
-// them as any reader would: their fills' flights are the ones it joins.
-func (s *Server) wait(ctx context.Context, f *block.Fetch, reply *block.Reply) {
+// them as any reader would: the flights that it joins are those of the jobs. It
+// answers when the jobs have ended, so that whoever has the answer finds their
+// slots free.
+func (s *Server) wait(ctx context.Context, f *block.Fetch, reply *block.Reply, jobs []*job) {
+	caller := ctx
 	ctx, cancel := context.WithTimeout(ctx, s.limit())
 	defer cancel()
+	defer context.AfterFunc(s.ctx, cancel)()
 	run, version := block.Run{First: f.Run.First}, f.Meta.Version
 	for i := range reply.Answers {
 		switch a := &reply.Answers[i]; a.Status {
@@ -151,7 +178,17 @@ func (s *Server) wait(ctx context.Context, f *block.Fetch, reply *block.Reply) {
 		reply.Answers[next].Status, reply.Answers[next].Lease = block.StatusData, v.Lease
 	})
 	if err != nil {
-		mark(reply, failure(err, s.ctx.Err() != nil))
+		status := failure(err, s.ctx.Err() != nil)
+		if caller.Err() != nil {
+			status = block.StatusCancelled
+		}
+		mark(reply, status)
+	}
+	for _, j := range jobs {
+		select {
+		case <-j.done: // its time is up no later than ours
+		case <-caller.Done():
+		}
 	}
 	if known := s.Engine.Known(f.Object, versionAsked(f)); known != nil && !reply.Meta.Known() {
 		reply.Meta = known.Meta
@@ -167,8 +204,6 @@ func failure(err error, stopping bool) block.Status {
 		return block.StatusGoingAway
 	case errors.Is(err, context.DeadlineExceeded):
 		return block.StatusFillTimeout
-	case errors.Is(err, context.Canceled):
-		return block.StatusCancelled
 	case errors.Is(err, block.ErrChanged), errors.Is(err, block.ErrNotFound), errors.Is(err, block.ErrRange):
 		return block.StatusNotFound
 	}

@@ -322,6 +322,6 @@ func (n *node) serve(ctx context.Context, f *block.Fetch) *block.Reply {
 func request(run block.Run, filling bool) *block.Fetch {
 	return &block.Fetch{
 		Object: testObject, Meta: block.UnknownMeta(block.Immutable), BlockSize: testBlock,
-		Run: run, Route: tablet, Fill: filling,
+		Run: run, Route: tablet, Fill: filling, Wait: filling,
 	}
 }
