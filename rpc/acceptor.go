@@ -42,8 +42,9 @@ type ServerOptions struct {
 	// MaxConns bounds the connections, 10000 by default; those beyond are
 	// closed.
 	MaxConns int
-	// ReadToken is what callers of Read must present; "" asks for none.
-	ReadToken string
+	// ReadToken returns what callers of Read must present now; nil, and "", ask
+	// for nothing.
+	ReadToken func() string
 	Logger    *slog.Logger
 }
 

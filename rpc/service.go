@@ -45,6 +45,7 @@ func peerService() *serviceinfo.ServiceInfo {
 			r.Success = s.stat(ctx, a.Req)
 			return nil
 		}),
+		methodRead: method((*Server).read),
 	})
 }
 
