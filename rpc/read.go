@@ -225,20 +225,15 @@ func (s *Server) readable(token string) bool {
 func (s *Server) encodeRead(c *serverConn, meta *block.Meta, err error) {
 	c.begin()
 	source := block.SourceNone
-	for i := range c.views {
+	for i := 0; i < len(c.views) && err == nil; i++ {
 		v := &c.views[i]
-		to := min(v.To, v.From+MaxRead-c.total)
-		// A part that can't be read any more ends the reply; the caller comes
-		// back for the rest.
-		if gone := c.add(&v.Lease, v.From, to); gone != nil {
-			if c.total == 0 && err == nil {
-				err = gone
-			}
-			break
-		}
 		if i == 0 {
 			source = v.Source
 		}
+		err = c.add(&v.Lease, v.From, min(v.To, v.From+MaxRead-c.total))
+	}
+	if c.total > 0 {
+		err = nil // a part is gone from the cache: the caller comes back for the rest
 	}
 	b := appendField(c.head, thrift.STRUCT, 0)
 	b = append(appendField(b, thrift.STRUCT, repBase), s.opts.Identity.now.Load().reply...)
