@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/binary"
 	"io"
 	"net"
@@ -91,7 +92,7 @@ func TestRPC04_SE03_AServerBelievesNoLength(t *testing.T) {
 	fetchOne(t, startClient(t, ClientOptions{}, &memory{}), addr)
 }
 
-func fetchOne(t *testing.T, client *Client, addr block.Addr) {
+func fetchOne(t testing.TB, client *Client, addr block.Addr) {
 	t.Helper()
 	s, err := client.FetchFrom(within5s(t), addr, fetchOf("a", testBlock, block.NewRun(0, 1)))
 	if err == nil {
@@ -99,6 +100,33 @@ func fetchOne(t *testing.T, client *Client, addr block.Addr) {
 	}
 	if err != io.EOF {
 		t.Errorf("a call afterwards: %v", err)
+	}
+}
+
+func TestRPC04_WhatIsMissingIsNoPanic(t *testing.T) {
+	reader := serving(testBlock)
+	reader.stat = func(block.Object) (block.Meta, error) { return block.Meta{}, nil }
+	_, addr := startServer(t, ServerOptions{}, reader)
+	directory := startDirectory(t, identity("server", "c1", "secret"), newFakeDirectory("c1"))
+	base := identity("client", "c1", "secret").now.Load().request
+	for _, method := range []string{methodFetch, methodCancel, methodStat, methodRead, methodHeartbeat, methodLookup} {
+		for name, body := range map[string][]byte{
+			"no request":    {0},
+			"empty request": append(appendField(nil, thrift.STRUCT, 1), 0, 0),
+			"base only":     ended(append(appendField(appendField(nil, thrift.STRUCT, 1), thrift.STRUCT, reqBase), base...), nil),
+		} {
+			to := addr
+			if method == methodHeartbeat || method == methodLookup {
+				to = directory
+			}
+			c := dialRaw(t, to)
+			c.Write(message(thriftCall, method, 1, body))
+			c.SetReadDeadline(time.Now().Add(5 * time.Second))
+			m, err := readMessage(c)
+			if bytes.Contains(m.body, []byte("panic")) {
+				t.Errorf("%s with %s: %q, %v", method, name, m.body, err)
+			}
+		}
 	}
 }
 
@@ -132,7 +160,9 @@ func TestRPC04_AServerChecksWhatIsAskedFor(t *testing.T) {
 	}
 }
 
-func TestRPC04_AClientBelievesNoLength(t *testing.T) {
+// lyingReplies bring something else than one block of testBlock bytes, or
+// announce more than they bring.
+func lyingReplies() map[string]func(seq uint32) []byte {
 	id := identity("server", "c1", "secret")
 	meta := block.Meta{Size: testBlock, Version: "v1"}
 	data := content("a", 0, testBlock)
@@ -169,6 +199,16 @@ func TestRPC04_AClientBelievesNoLength(t *testing.T) {
 		"an exception of nothing": func(seq uint32) []byte { return message(thriftError, methodFetch, seq, nil) },
 		"another method":          func(seq uint32) []byte { return message(thriftReply, methodStat, seq, []byte{0}) },
 	}
+	return replies
+}
+
+// lyingLengths adds replies with each of the lies in each of their lengths.
+func lyingLengths(replies map[string]func(seq uint32) []byte) {
+	id := identity("server", "c1", "secret")
+	meta := block.Meta{Size: testBlock, Version: "v1"}
+	data := content("a", 0, testBlock)
+	crc := block.Checksum(data)
+	one := []said{{0, 1, testBlock, crc}}
 	for _, n := range lies() {
 		name := string(u32(n))
 		replies["frame "+name] = func(seq uint32) []byte {
@@ -189,11 +229,16 @@ func TestRPC04_AClientBelievesNoLength(t *testing.T) {
 			return message(thriftReply, methodFetch, seq, ended(append(appendField(b, thrift.STRING, 2), u32(n)...), nil))
 		}
 	}
+}
+
+func TestRPC04_AClientBelievesNoLength(t *testing.T) {
+	replies := lyingReplies()
+	lyingLengths(replies)
 	used := allocated(func() {
-		for name, bytes := range replies {
+		for name, answer := range replies {
 			addr := startRawPeer(t, func(c net.Conn, m received) {
 				if m.method == methodFetch {
-					c.Write(bytes(m.seq))
+					c.Write(answer(m.seq))
 				}
 			})
 			var mem memory

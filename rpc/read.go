@@ -155,7 +155,7 @@ func (s *Server) read(ctx context.Context, args *headstart.PeerReadArgs, result 
 	}
 	result.conn = c
 	meta := block.UnknownMeta("")
-	r, err := s.admitRead(c, args.GetReq())
+	r, err := s.admitRead(c, orEmpty(args.Req))
 	if err == nil {
 		meta, err = s.readViews(c, r, duration(args.Req.DeadlineMs))
 	}
@@ -177,9 +177,6 @@ func (s *Server) readViews(c *serverConn, r *block.Read, wait time.Duration) (me
 
 // admitRead checks who asks and for what.
 func (s *Server) admitRead(c *serverConn, req *headstart.ReadRequest) (*block.Read, error) {
-	if req == nil {
-		req = headstart.NewReadRequest()
-	}
 	_, err := c.peer.meetBase(s.opts.Identity, req.Base, request, guest)
 	if err == nil && !s.readable(req.ReadToken) {
 		err = fmt.Errorf("%w: its read_token is not this node's", block.ErrRefused)
@@ -188,10 +185,11 @@ func (s *Server) admitRead(c *serverConn, req *headstart.ReadRequest) (*block.Re
 		s.refused.Add(1)
 		return nil, err
 	}
+	route := orEmpty(req.Route)
 	r := &block.Read{
-		Object:  objectOf(req.Object),
+		Object:  objectOf(orEmpty(req.Object)),
 		Version: block.Version(req.Version),
-		Route:   block.Route{Kind: block.RouteKind(req.Route.GetKind()), ID: uint64(req.Route.GetId())},
+		Route:   block.Route{Kind: block.RouteKind(route.Kind), ID: uint64(route.Id)},
 		Offset:  req.Offset,
 		Size:    req.Size,
 		Kind:    block.Kind(req.Kind),
@@ -205,7 +203,7 @@ func (s *Server) admitRead(c *serverConn, req *headstart.ReadRequest) (*block.Re
 		return nil, err
 	}
 	if r.Offset < 0 || r.Object.Bucket == "" || r.Object.Key == "" ||
-		int32(r.Kind) != req.Kind || int32(r.Queue) != req.Queue || int32(r.Route.Kind) != req.Route.GetKind() {
+		int32(r.Kind) != req.Kind || int32(r.Queue) != req.Queue || int32(r.Route.Kind) != route.Kind {
 		return nil, fmt.Errorf("%w: offset %d, kind %d, queue %d of %s", errInvalid, r.Offset, req.Kind, req.Queue, r.Object)
 	}
 	return r, s.available()

@@ -209,7 +209,7 @@ func (s *Server) stat(ctx context.Context, req *headstart.StatRequest) *headstar
 	}
 	if err == nil {
 		var m block.Meta
-		m, err = s.reader.Stat(ctx, objectOf(req.Object), block.Version(req.Version))
+		m, err = s.reader.Stat(ctx, objectOf(orEmpty(req.Object)), block.Version(req.Version))
 		rep.Meta = wireMeta(m)
 	}
 	rep.Failure = failureOf(err)
@@ -217,7 +217,7 @@ func (s *Server) stat(ctx context.Context, req *headstart.StatRequest) *headstar
 }
 
 func objectOf(o *headstart.Object) block.Object {
-	return block.Object{Store: o.GetStore(), Bucket: o.GetBucket(), Key: o.GetKey()}
+	return block.Object{Store: o.Store, Bucket: o.Bucket, Key: o.Key}
 }
 
 func wireObject(o block.Object) *headstart.Object {
