@@ -37,13 +37,14 @@ type ServerOptions struct {
 	// byte on, 10 s by default.
 	ReceiveTimeout time.Duration
 	// SendTimeout is how long a reply may take to be sent, 10 s by default, and
-	// a second more for each MiB of it.
+	// a tenth of it more for each MiB of the reply. Then the receiver is cut off.
 	SendTimeout time.Duration
 	// MaxConns bounds the connections, 10000 by default; those beyond are
 	// closed.
 	MaxConns int
-	// ReadToken is what callers of Read must present; "" asks for none.
-	ReadToken string
+	// ReadToken returns what callers of Read must present now; nil, and "", ask
+	// for nothing.
+	ReadToken func() string
 	Logger    *slog.Logger
 }
 
@@ -250,7 +251,7 @@ func (a *acceptor) base() *headstart.Base { return a.opts.Identity.now.Load().ba
 
 // extend gives the reply of n bytes its time, from now on.
 func (a *acceptor) extend(c *serverConn, n int) {
-	c.SetWriteDeadline(time.Now().Add(a.opts.SendTimeout + time.Duration(n>>20)*time.Second))
+	c.SetWriteDeadline(time.Now().Add(a.opts.SendTimeout + time.Duration(n>>20)*a.opts.SendTimeout/10))
 }
 
 func (a *acceptor) enter() {

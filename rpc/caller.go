@@ -7,6 +7,7 @@ import (
 	"net"
 	"time"
 
+	"github.com/cloudwego/gopkg/bufiox"
 	"github.com/cloudwego/kitex/client"
 	"github.com/cloudwego/kitex/pkg/kerrors"
 	"github.com/cloudwego/kitex/pkg/proxy"
@@ -158,6 +159,16 @@ func (f gatedFactory) NewTransHandler(o *remote.ClientOption) (remote.ClientTran
 
 type gated struct{ remote.ClientTransHandler }
 
+// reading is the reading side of Kitex's Thrift codec.
+type reading interface {
+	Read(ctx context.Context, method string, size int, r bufiox.Reader) error
+}
+
+var (
+	_ reading = (*stream)(nil)
+	_ reading = (*readCall)(nil)
+)
+
 // Read implements remote.TransReadWriter.
 func (g gated) Read(ctx context.Context, conn net.Conn, m remote.Message) (context.Context, error) {
 	c := conn.(*clientConn)
@@ -165,8 +176,9 @@ func (g gated) Read(ctx context.Context, conn net.Conn, m remote.Message) (conte
 	if err == nil && f.kind == thriftCall {
 		err = errWire
 	}
-	// Only the reply of a stream is not looked at as a whole: its codec is ours.
-	if _, streamed := m.Data().(*stream); err == nil && !(streamed && f.kind == thriftReply) {
+	// What has a codec of ours is not looked at as a whole: its payload is long,
+	// and its lengths are checked one by one.
+	if _, ours := m.Data().(reading); err == nil && !(ours && f.kind == thriftReply) {
 		err = f.peekWhole(c.r)
 	}
 	if err != nil {

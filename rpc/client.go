@@ -26,6 +26,8 @@ type ClientOptions struct {
 	// MaxConnsPerAddr bounds the connections to one node, 256 by default. A
 	// call for which there is none fails with block.ErrBusy.
 	MaxConnsPerAddr int
+	// ReadToken is what Read presents.
+	ReadToken string
 }
 
 // Validate reports what is missing or out of range.
@@ -51,9 +53,10 @@ func orDefault[T comparable](v, def T) T {
 
 // Client reads from the File Cache of other BEs. It implements block.Peers.
 type Client struct {
-	caller *caller
-	pool   *pool
-	alloc  func(n int) (*block.Buf, error)
+	caller    *caller
+	pool      *pool
+	alloc     func(n int) (*block.Buf, error)
+	readToken string
 	// callIDs counts from a random start, so that the ids of two processes of
 	// one node don't meet.
 	callIDs atomic.Uint64
@@ -85,7 +88,7 @@ func NewClient(o ClientOptions) (*Client, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	c := &Client{alloc: o.Alloc}
+	c := &Client{alloc: o.Alloc, readToken: o.ReadToken}
 	c.callIDs.Store(rand.Uint64())
 	c.pool = newPool(
 		orDefault(o.ConnectTimeout, connectTimeout),
@@ -167,8 +170,12 @@ func checkFetch(f *block.Fetch) error {
 		return fmt.Errorf("%w: block size %d is not in 1..%d", errInvalid, f.BlockSize, MaxBlockSize)
 	case f.Run.Want == 0 || f.Run.First > maxIndex(f.BlockSize):
 		return fmt.Errorf("%w: no blocks, or blocks past every object (%v)", errInvalid, f.Run)
-	case len(f.Object.Store) > maxName || len(f.Object.Bucket) > maxName || len(f.Object.Key) > maxKey,
-		len(f.Meta.Version) > maxName || len(f.Meta.ETag) > maxName || len(f.QueryID) > maxName:
+	}
+	return checkNames(f.Object, f.Meta.Version, f.Meta.ETag, f.QueryID)
+}
+
+func checkNames(o block.Object, v block.Version, etag, queryID string) error {
+	if max(len(o.Store), len(o.Bucket), len(v), len(etag), len(queryID)) > maxName || len(o.Key) > maxKey {
 		return fmt.Errorf("%w: a name of the object is too long", errInvalid)
 	}
 	return nil

@@ -18,7 +18,7 @@ const (
 
 // Directory is what a DirectoryServer serves.
 type Directory interface {
-	// Heartbeat takes what a BE says of itself.
+	// Heartbeat takes a BE's word of itself.
 	Heartbeat(context.Context, placement.Heartbeat) (placement.HeartbeatReply, error)
 	// Lookup returns the holders of each route, in the order of the routes.
 	Lookup(context.Context, []block.Route) ([][]placement.Holder, error)

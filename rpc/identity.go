@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"crypto/hmac"
 	"crypto/sha256"
+	"encoding/binary"
 	"fmt"
+	"sync"
 	"sync/atomic"
 
 	"headstart/engine/block"
@@ -24,24 +26,27 @@ const (
 // messages, and what it wants to see in theirs. Its clients and servers share
 // one. The token itself never travels.
 type Identity struct {
-	node  block.Node
-	token []byte
-	// now is replaced as a whole when the cluster id is learned; a reader sees
-	// an id and the bytes made of it, never a mixture.
+	node block.Node
+	// write orders those who replace now.
+	write sync.Mutex
+	// now is replaced as a whole when the cluster id is learned or the token
+	// changes; a reader sees both and the bytes made of them, never a mixture.
 	now atomic.Pointer[credentials]
 }
 
-// credentials are the two Bases of a node, encoded, for one cluster id.
+// credentials are the two Bases of a node, encoded, for one cluster id and one
+// token.
 type credentials struct {
 	clusterID      string
+	token          []byte
 	request, reply []byte
 }
 
 // NewIdentity returns the identity of a node. clusterID is "" as long as it is
 // not known; an empty token asks others for no proof.
 func NewIdentity(node block.Node, clusterID, token string) *Identity {
-	id := &Identity{node: node, token: []byte(token)}
-	id.SetClusterID(clusterID)
+	id := &Identity{node: node}
+	id.replace(clusterID, token)
 	return id
 }
 
@@ -53,30 +58,46 @@ func (id *Identity) ClusterID() string { return id.now.Load().clusterID }
 
 // SetClusterID sets the id of the cluster, as learned from an FE.
 func (id *Identity) SetClusterID(clusterID string) {
-	id.now.Store(&credentials{
-		clusterID: clusterID,
-		request:   id.encode(request, clusterID),
-		reply:     id.encode(reply, clusterID),
-	})
+	id.write.Lock()
+	defer id.write.Unlock()
+	id.replace(clusterID, string(id.now.Load().token))
 }
 
-func (id *Identity) encode(d direction, clusterID string) []byte {
+// SetToken changes the token, from the next call on and on connections that
+// are open too. Until the other nodes have it as well they and this one refuse
+// each other.
+func (id *Identity) SetToken(token string) {
+	id.write.Lock()
+	defer id.write.Unlock()
+	id.replace(id.now.Load().clusterID, token)
+}
+
+func (id *Identity) replace(clusterID, token string) {
+	c := &credentials{clusterID: clusterID, token: []byte(token)}
+	c.request, c.reply = c.encode(request, id.node), c.encode(reply, id.node)
+	id.now.Store(c)
+}
+
+func (c *credentials) encode(d direction, n block.Node) []byte {
 	b := appendI32(nil, 1, Version)
-	b = appendString(b, 2, clusterID)
-	b = appendString(b, 3, id.node.ID)
-	b = appendString(b, 4, id.node.GroupID)
-	b = appendString(b, 5, id.node.Location)
-	b = appendString(b, 6, id.proof(d, clusterID, id.node.ID))
+	b = appendString(b, 2, c.clusterID)
+	b = appendString(b, 3, n.ID)
+	b = appendString(b, 4, n.GroupID)
+	b = appendString(b, 5, n.Location)
+	b = appendString(b, 6, c.proof(d, c.clusterID, n.ID))
 	return appendStop(b)
 }
 
 // proof is empty without a token.
-func (id *Identity) proof(d direction, clusterID, nodeID string) []byte {
-	if len(id.token) == 0 {
+func (c *credentials) proof(d direction, clusterID, nodeID string) []byte {
+	if len(c.token) == 0 {
 		return nil
 	}
-	mac := hmac.New(sha256.New, id.token)
-	fmt.Fprintf(mac, "%s|%s|%s", d, clusterID, nodeID)
+	mac := hmac.New(sha256.New, c.token)
+	for _, s := range [...]string{string(d), clusterID, nodeID} {
+		mac.Write(binary.BigEndian.AppendUint32(nil, uint32(len(s))))
+		mac.Write([]byte(s))
+	}
 	return mac.Sum(nil)
 }
 
@@ -93,25 +114,29 @@ func (c *credentials) base(d direction) *headstart.Base {
 	return b
 }
 
-// policy says how much must be known about each other before a call.
-type policy bool
+// policy says how much two sides must know of each other before a call.
+type policy int
 
 const (
 	// strict: both name the same cluster.
-	strict policy = false
+	strict policy = iota
 	// joining: one side may not know the cluster yet, as in a first heartbeat.
-	joining policy = true
+	joining
+	// guest: the caller need not be a node, so it has nothing to prove.
+	guest
 )
 
 // check refuses a node of another protocol, another cluster, or without the
 // token; the error says which.
-func (id *Identity) check(c *credentials, b *headstart.Base, d direction, p policy) error {
+func (c *credentials) check(b *headstart.Base, d direction, p policy) error {
 	switch {
+	case max(len(b.ClusterId), len(b.NodeId), len(b.ComputeGroupId), len(b.Location)) > maxName:
+		return fmt.Errorf("%w: an id of it is too long", block.ErrRefused)
 	case b.Version < Version-1 || b.Version > Version+1:
 		return fmt.Errorf("%w: it speaks protocol version %d, this node %d", block.ErrRefused, b.Version, Version)
 	case b.ClusterId != c.clusterID && (p == strict || b.ClusterId != "" && c.clusterID != ""):
 		return fmt.Errorf("%w: its cluster id is %q, this node's %q", block.ErrRefused, b.ClusterId, c.clusterID)
-	case len(id.token) > 0 && !hmac.Equal(b.Proof, id.proof(d, b.ClusterId, b.NodeId)):
+	case p != guest && len(c.token) > 0 && !hmac.Equal(b.Proof, c.proof(d, b.ClusterId, b.NodeId)):
 		return fmt.Errorf("%w: its cluster_token differs from this node's", block.ErrRefused)
 	}
 	return nil
@@ -136,11 +161,11 @@ func (a *acquaintance) meet(id *Identity, raw []byte, d direction, p policy) (bl
 	if n, err := b.FastRead(raw); err != nil || n != len(raw) {
 		return block.Node{}, fmt.Errorf("%w: it does not say who it is", block.ErrRefused)
 	}
-	if err := id.check(creds, b, d, p); err != nil {
+	if err := creds.check(b, d, p); err != nil {
 		return block.Node{}, err
 	}
 	node := block.Node{ID: b.NodeId, GroupID: b.ComputeGroupId, Location: b.Location}
-	if b.ClusterId == creds.clusterID {
+	if p != guest && b.ClusterId == creds.clusterID { // then no policy would say more
 		*a = acquaintance{raw: append(a.raw[:0], raw...), creds: creds, node: node}
 	}
 	return node, nil

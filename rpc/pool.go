@@ -14,8 +14,9 @@ import (
 // a connection there, and gives out the one used last, so that those that are
 // not needed grow old.
 type pool struct {
-	dialer net.Dialer
-	idle   time.Duration
+	// connect makes a connection.
+	connect func(ctx context.Context, network, addr string) (net.Conn, error)
+	idle    time.Duration
 	// perAddr bounds the connections of one address.
 	perAddr int
 
@@ -38,9 +39,11 @@ type connections struct {
 }
 
 func newPool(connectTimeout, idle time.Duration, perAddr int) *pool {
-	p := &pool{idle: idle, perAddr: perAddr, stop: make(chan struct{})}
-	p.dialer.Timeout = connectTimeout
-	p.dialer.KeepAliveConfig = net.KeepAliveConfig{Enable: true, Idle: idle / 2, Interval: idle / 6, Count: 3}
+	dialer := net.Dialer{
+		Timeout:         connectTimeout,
+		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: idle / 2, Interval: idle / 6, Count: 3},
+	}
+	p := &pool{connect: dialer.DialContext, idle: idle, perAddr: perAddr, stop: make(chan struct{})}
 	p.mu.addrs = make(map[block.Addr]*connections)
 	go p.sweep() // close stops it
 	return p
@@ -90,7 +93,7 @@ func (p *pool) takeIdle(addr block.Addr) (*clientConn, error) {
 
 func (p *pool) dial(ctx context.Context, addr block.Addr) (*clientConn, error) {
 	p.dials.Add(1)
-	raw, err := p.dialer.DialContext(ctx, "tcp", addr.String())
+	raw, err := p.connect(ctx, "tcp", addr.String())
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	cs := p.mu.addrs[addr]

@@ -2,7 +2,6 @@ package rpc
 
 import (
 	"context"
-	"sync"
 	"sync/atomic"
 
 	"github.com/cloudwego/gopkg/bufiox"
@@ -21,8 +20,9 @@ type Reader interface {
 	ServeBlocks(ctx context.Context, from block.Node, f *block.Fetch, reply *block.Reply)
 	// Stat returns what is known, or can be learned, of an object.
 	Stat(ctx context.Context, o block.Object, v block.Version) (block.Meta, error)
-	// Read reads at most limit bytes of what r asks for. The receiver releases
-	// the leases of the views.
+	// Read reads at most limit bytes of what r asks for, whose names and kinds
+	// are not checked. The receiver releases the leases of the views, which it
+	// gets with an error too.
 	Read(ctx context.Context, r *block.Read, limit int64) ([]block.View, block.Meta, error)
 }
 
@@ -51,7 +51,7 @@ type ServerMetrics struct {
 // NewServer returns a server; Serve runs it and Shutdown stops it.
 func NewServer(o ServerOptions, r Reader) (*Server, error) {
 	s := &Server{reader: r}
-	s.calls.mu.running = make(map[uint64]*call)
+	s.calls.init()
 	a, err := newAcceptor(o, peerService(), s)
 	if err != nil {
 		return nil, err
@@ -78,53 +78,6 @@ func (s *Server) Metrics() ServerMetrics {
 		BadFrames: s.badFrames.Load(),
 		Bytes:     s.bytes.Load(),
 	}
-}
-
-// calls are the FetchBlocks calls that a Cancel can name.
-type calls struct {
-	mu struct {
-		sync.Mutex
-		running map[uint64]*call
-	}
-}
-
-// call is one FetchBlocks call while it is served.
-type call struct {
-	node string
-	end  context.CancelFunc
-	// cancelled is set by the Cancel that ends the call; the goroutine that
-	// serves it reads it when it has an answer.
-	cancelled atomic.Bool
-}
-
-// begin makes a call known; an id that is 0, or taken, stays unknown.
-func (cs *calls) begin(id uint64, c *call) {
-	cs.mu.Lock()
-	defer cs.mu.Unlock()
-	if id != 0 && cs.mu.running[id] == nil {
-		cs.mu.running[id] = c
-	}
-}
-
-func (cs *calls) end(id uint64, c *call) {
-	cs.mu.Lock()
-	defer cs.mu.Unlock()
-	if cs.mu.running[id] == c {
-		delete(cs.mu.running, id)
-	}
-}
-
-// cancel ends a call of the given node.
-func (cs *calls) cancel(id uint64, node string) bool {
-	cs.mu.Lock()
-	defer cs.mu.Unlock()
-	c := cs.mu.running[id]
-	if c == nil || c.node != node {
-		return false
-	}
-	c.cancelled.Store(true)
-	c.end()
-	return true
 }
 
 // fetchArgs and fetchResult are the arguments and the result of FetchBlocks
@@ -160,12 +113,13 @@ func (s *Server) fetchBlocks(_ context.Context, args *fetchArgs, result *fetchRe
 	c.reply.Meta = block.UnknownMeta("") // until the reader says more
 	f := &c.request.fetch
 	node, err := c.peer.meet(s.opts.Identity, c.request.base, request, strict)
-	if err == nil {
+	if err != nil {
+		s.refused.Add(1)
+	} else {
 		err = checkFetch(f)
 	}
 	switch {
 	case err != nil:
-		s.refused.Add(1)
 	case s.leaving.Load():
 		answerAll(&c.reply, f.Run, block.StatusGoingAway)
 	default:
@@ -179,19 +133,17 @@ func (s *Server) fetchBlocks(_ context.Context, args *fetchArgs, result *fetchRe
 
 // serveBlocks asks the reader, for as long as the caller waits.
 func (s *Server) serveBlocks(c *serverConn, node block.Node, f *block.Fetch) {
-	running := &call{node: node.ID}
-	ctx := c.ctx
-	if wait := c.request.wait; wait > 0 {
-		ctx, running.end = context.WithTimeout(ctx, wait)
-	} else {
-		ctx, running.end = context.WithCancel(ctx)
-	}
-	defer running.end()
-	s.calls.begin(c.request.callID, running)
-	defer s.calls.end(c.request.callID, running)
+	running := &call{name: callName{node.ID, c.request.callID}}
+	var ctx context.Context
+	ctx, running.stop = c.within(c.request.wait)
+	defer running.stop()
+	s.calls.begin(running)
+	defer s.calls.end(running)
 	c.startWatch()
 	defer c.stopWatch()
-	s.reader.ServeBlocks(ctx, node, f, &c.reply)
+	if !running.cancelled.Load() {
+		s.reader.ServeBlocks(ctx, node, f, &c.reply)
+	}
 	if running.cancelled.Load() {
 		s.cancels.Add(1)
 		c.reply.Release()
@@ -242,7 +194,7 @@ func (s *Server) cancel(ctx context.Context, req *headstart.CancelRequest) *head
 	rep := &headstart.CancelReply{Base: s.base()}
 	node, err := s.greet(ctx, req.GetBase(), strict)
 	if err == nil {
-		rep.Found = s.calls.cancel(uint64(req.CallId), node.ID)
+		rep.Found = s.calls.cancel(callName{node.ID, uint64(req.CallId)})
 	}
 	rep.Failure = failureOf(err)
 	return rep
@@ -257,7 +209,7 @@ func (s *Server) stat(ctx context.Context, req *headstart.StatRequest) *headstar
 	}
 	if err == nil {
 		var m block.Meta
-		m, err = s.reader.Stat(ctx, objectOf(req.Object), block.Version(req.Version))
+		m, err = s.reader.Stat(ctx, objectOf(orEmpty(req.Object)), block.Version(req.Version))
 		rep.Meta = wireMeta(m)
 	}
 	rep.Failure = failureOf(err)
@@ -265,7 +217,7 @@ func (s *Server) stat(ctx context.Context, req *headstart.StatRequest) *headstar
 }
 
 func objectOf(o *headstart.Object) block.Object {
-	return block.Object{Store: o.GetStore(), Bucket: o.GetBucket(), Key: o.GetKey()}
+	return block.Object{Store: o.Store, Bucket: o.Bucket, Key: o.Key}
 }
 
 func wireObject(o block.Object) *headstart.Object {

@@ -132,6 +132,15 @@ func (c *serverConn) finish() {
 	c.parts = c.parts[:0]
 }
 
+// within returns the context of a call whose caller waits that long; 0 says
+// nothing.
+func (c *serverConn) within(wait time.Duration) (context.Context, context.CancelFunc) {
+	if wait > 0 {
+		return context.WithTimeout(c.ctx, wait)
+	}
+	return context.WithCancel(c.ctx)
+}
+
 // startWatch ends the connection's context when the caller goes away before
 // stopWatch is called.
 func (c *serverConn) startWatch() {

@@ -22,6 +22,14 @@ func method[H, A, R any](serve func(h H, ctx context.Context, args *A, result *R
 	)
 }
 
+// orEmpty takes a struct that is missing from a message for an empty one.
+func orEmpty[T any](p *T) *T {
+	if p == nil {
+		p = new(T)
+	}
+	return p
+}
+
 func service(name string, handler any, methods map[string]serviceinfo.MethodInfo) *serviceinfo.ServiceInfo {
 	return &serviceinfo.ServiceInfo{
 		ServiceName:  name,
@@ -38,13 +46,14 @@ func peerService() *serviceinfo.ServiceInfo {
 	return service("Peer", (*Server)(nil), map[string]serviceinfo.MethodInfo{
 		methodFetch: method((*Server).fetchBlocks),
 		methodCancel: method(func(s *Server, ctx context.Context, a *headstart.PeerCancelArgs, r *headstart.PeerCancelResult) error {
-			r.Success = s.cancel(ctx, a.Req)
+			r.Success = s.cancel(ctx, orEmpty(a.Req))
 			return nil
 		}),
 		methodStat: method(func(s *Server, ctx context.Context, a *headstart.PeerStatArgs, r *headstart.PeerStatResult) error {
-			r.Success = s.stat(ctx, a.Req)
+			r.Success = s.stat(ctx, orEmpty(a.Req))
 			return nil
 		}),
+		methodRead: method((*Server).read),
 	})
 }
 
@@ -52,11 +61,11 @@ func peerService() *serviceinfo.ServiceInfo {
 func directoryService() *serviceinfo.ServiceInfo {
 	return service("Directory", (*DirectoryServer)(nil), map[string]serviceinfo.MethodInfo{
 		methodHeartbeat: method(func(s *DirectoryServer, ctx context.Context, a *headstart.DirectoryHeartbeatArgs, r *headstart.DirectoryHeartbeatResult) error {
-			r.Success = s.heartbeat(ctx, a.Req)
+			r.Success = s.heartbeat(ctx, orEmpty(a.Req))
 			return nil
 		}),
 		methodLookup: method(func(s *DirectoryServer, ctx context.Context, a *headstart.DirectoryLookupArgs, r *headstart.DirectoryLookupResult) error {
-			r.Success = s.lookup(ctx, a.Req)
+			r.Success = s.lookup(ctx, orEmpty(a.Req))
 			return nil
 		}),
 	})

@@ -47,6 +47,8 @@ type stream struct {
 	unwatch func() bool
 	meta    block.Meta
 	blocks  []answer
+	// refused is why the call gave nothing, although the reply was well formed.
+	refused error
 	// wake has a token when the queue or the state may have changed.
 	wake chan struct{}
 
@@ -168,7 +170,8 @@ func (s *stream) signal() {
 	}
 }
 
-// call makes the call and ends the stream.
+// call makes the call and ends the stream. The connection is back before the
+// caller knows: its next call finds it.
 func (s *stream) call() {
 	err := s.client.caller.do(s.conn, methodFetch, s, s)
 	s.mu.Lock()
@@ -176,17 +179,17 @@ func (s *stream) call() {
 	if s.mu.cutter != nil && !s.mu.cutter.Stop() {
 		s.conn.healthy = false
 	}
-	switch {
-	case s.mu.err != nil:
-	case err != nil:
-		s.mu.err = s.fail(err)
-	default:
-		s.mu.err = io.EOF
-	}
 	s.mu.Unlock()
-	s.unwatch()
-	s.signal()
 	s.client.caller.release(s.conn)
+	s.unwatch()
+	switch {
+	case err != nil:
+		s.settle(s.fail(err))
+	case s.refused != nil:
+		s.settle(s.fail(s.refused))
+	default:
+		s.settle(io.EOF)
+	}
 }
 
 // queue hands a piece to the caller; false means that nobody wants it.
@@ -213,12 +216,8 @@ func (s *stream) Write(_ context.Context, _ string, w bufiox.Writer) error {
 // Read implements the reading side of Kitex's Thrift codec.
 func (s *stream) Read(_ context.Context, _ string, size int, r bufiox.Reader) error {
 	c := cursor{r: r, left: size, tape: s.conn.tape}
-	var refused error
-	err := c.arguments(0, func(c *cursor) { refused = s.readReply(c) })
+	err := c.arguments(0, func(c *cursor) { s.refused = s.readReply(c) })
 	s.conn.tape = c.tape
-	if refused != nil {
-		s.settle(s.fail(refused))
-	}
 	return err
 }
 

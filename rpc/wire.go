@@ -165,6 +165,15 @@ func (c *cursor) list(limit int) int {
 	return n
 }
 
+// count reads how many elements a container says that it has.
+func (c *cursor) count() int32 {
+	n := c.i32()
+	if n < 0 {
+		c.fail(errWire)
+	}
+	return n
+}
+
 // record skips a struct and returns its bytes, valid until the next record.
 func (c *cursor) record() []byte {
 	c.tape, c.taping = c.tape[:0], true
@@ -202,12 +211,12 @@ func (c *cursor) skip(t thrift.TType, depth int) {
 		}
 	case thrift.LIST, thrift.SET:
 		elem := thrift.TType(c.u8())
-		for n := c.i32(); n > 0 && c.err == nil; n-- {
+		for n := c.count(); n > 0 && c.err == nil; n-- {
 			c.skip(elem, depth-1)
 		}
 	case thrift.MAP:
 		key, value := thrift.TType(c.u8()), thrift.TType(c.u8())
-		for n := c.i32(); n > 0 && c.err == nil; n-- {
+		for n := c.count(); n > 0 && c.err == nil; n-- {
 			c.skip(key, depth-1)
 			c.skip(value, depth-1)
 		}

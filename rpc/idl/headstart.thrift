@@ -5,8 +5,10 @@
 // optional for one version: a reader takes what is missing for zero.
 namespace go headstart
 
-// Base opens every message, requests and replies. proof is the HMAC-SHA256 of
-// the cluster token over direction, cluster_id and node_id ("" without token).
+// Base opens every message, requests and replies. proof is "" without a cluster
+// token; with one it is the HMAC-SHA256, under the token, of "request" or
+// "reply", cluster_id and node_id, each behind its length in 4 bytes (the most
+// significant first).
 struct Base {
     1: i32 version
     2: string cluster_id

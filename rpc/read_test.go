@@ -1,0 +1,275 @@
+package rpc
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"headstart/engine/block"
+)
+
+// serving is a reader of one object that is cut as geometry says; its small
+// last block takes the path of small parts.
+func serving(size int64) *fakeReader {
+	r := &fakeReader{}
+	g := block.Geometry(testBlock)
+	r.read = func(rd *block.Read, limit int64) ([]block.View, block.Meta, error) {
+		meta := block.Meta{Size: size, Version: "v1", ETag: "v1"}
+		if rd.Offset > size {
+			return nil, meta, block.ErrRange
+		}
+		end := min(size, rd.Offset+limit)
+		if rd.Size >= 0 {
+			end = min(end, rd.Offset+rd.Size)
+		}
+		var views []block.View
+		for at := rd.Offset; at < end; {
+			i := g.Index(at)
+			b := content(rd.Object.Key, i, g.Len(i, size))
+			v := block.View{Lease: r.lend(b, block.Checksum(b)), From: int(at - g.Offset(i)), Source: block.SourcePeer}
+			v.To = int(min(int64(len(b)), end-g.Offset(i)))
+			at = g.Offset(i) + int64(v.To)
+			views = append(views, v)
+		}
+		return views, meta, nil
+	}
+	return r
+}
+
+func wholeObject(key string, size int64) []byte {
+	var b []byte
+	g := block.Geometry(testBlock)
+	for i := range g.Blocks(size) {
+		b = append(b, content(key, i, g.Len(i, size))...)
+	}
+	return b
+}
+
+// guestOf is a client that is not a node of the cluster.
+func guestOf(t *testing.T, token string) *Client {
+	return startClient(t, ClientOptions{Identity: NewIdentity(block.Node{}, "", ""), ReadToken: token}, &memory{})
+}
+
+func TestReadBringsTheBytesAskedFor(t *testing.T) {
+	const size = 3*testBlock + 100
+	object := wholeObject("a", size)
+	reader := serving(size)
+	_, addr := startServer(t, ServerOptions{}, reader)
+	client := guestOf(t, "")
+	for _, tt := range []struct{ offset, size, room, want int64 }{
+		{0, -1, size, size},
+		{0, size, size, size},
+		{0, -1, size + 1000, size},
+		{testBlock - 1, 2, 1000, 2},
+		{10, 1000, 100, 100},
+		{2*testBlock + 5, -1, size, testBlock + 95},
+		{size - 1, -1, 10, 1},
+		{size, -1, 10, 0},
+		{5, 0, 10, 0},
+		{5, 10, 0, 0},
+	} {
+		dst := bytes.Repeat([]byte{0xEE}, int(tt.room))
+		r := &block.Read{Object: block.Object{Store: "s3", Bucket: "b", Key: "a"}, Offset: tt.offset, Size: tt.size}
+		got, err := client.Read(within5s(t), addr, r, dst)
+		if err != nil || int64(got.N) != tt.want || got.Meta.Size != size || got.Meta.ETag != "v1" {
+			t.Errorf("%+v: %+v, %v", tt, got, err)
+			continue
+		}
+		if got.N > 0 && got.Source != block.SourcePeer {
+			t.Errorf("%+v: from %v", tt, got.Source)
+		}
+		if !bytes.Equal(dst[:got.N], object[tt.offset:tt.offset+tt.want]) {
+			t.Errorf("%+v: wrong bytes", tt)
+		}
+		if len(bytes.Trim(dst[got.N:], "\xEE")) > 0 {
+			t.Errorf("%+v: bytes behind the %d that were read", tt, got.N)
+		}
+	}
+	eventually(t, "all leases are back", reader.balanced)
+}
+
+func TestReadTellsTheServerWhatIsRead(t *testing.T) {
+	sent := block.Read{
+		Object: block.Object{Store: "s4", Bucket: "b", Key: "k"}, Version: "v", Route: block.TabletRoute(1<<63 - 1),
+		Offset: 7, Size: 9, Kind: block.KindInternalIndex, Queue: block.QueueDisposable, QueryID: "q",
+	}
+	var got block.Read
+	reader := &fakeReader{read: func(r *block.Read, limit int64) ([]block.View, block.Meta, error) {
+		if got = *r; limit != MaxRead {
+			t.Errorf("limit %d", limit)
+		}
+		return nil, block.UnknownMeta(""), nil
+	}}
+	_, addr := startServer(t, ServerOptions{}, reader)
+	if _, err := guestOf(t, "").Read(within5s(t), addr, &sent, make([]byte, 100)); err != nil {
+		t.Fatal(err)
+	}
+	if got != sent {
+		t.Errorf("server saw %+v, sent %+v", got, sent)
+	}
+}
+
+func TestS65_ReadIsGuardedByItsOwnToken(t *testing.T) {
+	reader := serving(100)
+	var token atomic.Pointer[string]
+	set := func(s string) { token.Store(&s) }
+	set("open sesame")
+	server, addr := startServer(t, ServerOptions{ReadToken: func() string { return *token.Load() }}, reader)
+	try := func(presented string) error {
+		r := &block.Read{Object: block.Object{Bucket: "b", Key: "a"}, Size: -1}
+		_, err := guestOf(t, presented).Read(within5s(t), addr, r, make([]byte, 100))
+		return err
+	}
+	for _, wrong := range []string{"", "open sesam", "open sesame!", "Open sesame", "secret"} {
+		if err := try(wrong); !errors.Is(err, block.ErrRefused) || !strings.Contains(err.Error(), "read_token") {
+			t.Errorf("token %q: %v", wrong, err)
+		}
+	}
+	if server.Metrics().Refused != 5 || reader.lent != 0 {
+		t.Errorf("refused %d, lent %d", server.Metrics().Refused, reader.lent)
+	}
+	if err := try("open sesame"); err != nil {
+		t.Error(err)
+	}
+	set("changed") // at run time
+	if err := try("open sesame"); !errors.Is(err, block.ErrRefused) {
+		t.Errorf("the token of yesterday: %v", err)
+	}
+	if err := try("changed"); err != nil {
+		t.Error(err)
+	}
+	set("")
+	if err := try("anything"); err != nil {
+		t.Errorf("an open node: %v", err)
+	}
+}
+
+func TestS65_AGuestIsNoNode(t *testing.T) {
+	reader := serving(100)
+	_, addr := startServer(t, ServerOptions{}, reader)
+	guest := guestOf(t, "")
+	r := &block.Read{Object: block.Object{Bucket: "b", Key: "a"}, Size: -1}
+	if _, err := guest.Read(within5s(t), addr, r, make([]byte, 100)); err != nil {
+		t.Fatal(err)
+	}
+	// The same connection, on which the guest has been welcome.
+	s, err := guest.FetchFrom(within5s(t), addr, fetchOf("a", 100, block.NewRun(0, 1)))
+	if err == nil {
+		err = drain(s, nil)
+	}
+	if !errors.Is(err, block.ErrRefused) {
+		t.Errorf("FetchBlocks of a guest: %v", err)
+	}
+	if m := guest.Metrics(); m.Dials != 1 {
+		t.Errorf("%d connections", m.Dials)
+	}
+}
+
+func TestReadFailsAsTheReaderDoes(t *testing.T) {
+	for _, want := range []error{
+		block.ErrNotFound, block.ErrRange, block.ErrChanged, block.ErrBusy, block.ErrThrottled, block.ErrDenied, block.ErrCorrupt,
+	} {
+		reader := &fakeReader{}
+		reader.read = func(*block.Read, int64) ([]block.View, block.Meta, error) {
+			return []block.View{{Lease: reader.lend(make([]byte, 9), 0), To: 9}}, block.Meta{Size: 5}, want
+		}
+		_, addr := startServer(t, ServerOptions{}, reader)
+		_, err := guestOf(t, "").Read(within5s(t), addr, &block.Read{Object: block.Object{Bucket: "b", Key: "a"}}, make([]byte, 9))
+		failed := new(block.Error)
+		if !errors.Is(err, want) || !errors.As(err, &failed) || failed.Addr != addr.String() {
+			t.Errorf("%v arrives as %v", want, err)
+		}
+		eventually(t, "all leases are back", reader.balanced)
+	}
+}
+
+func TestReadRefusesWhatMakesNoSense(t *testing.T) {
+	reader := serving(100)
+	server, addr := startServer(t, ServerOptions{}, reader)
+	client := guestOf(t, "")
+	for name, r := range map[string]*block.Read{
+		"offset":    {Object: block.Object{Bucket: "b", Key: "a"}, Offset: -1},
+		"no bucket": {Object: block.Object{Key: "a"}},
+		"no key":    {Object: block.Object{Bucket: "b"}},
+		"long key":  {Object: block.Object{Bucket: "b", Key: strings.Repeat("k", maxKey+1)}},
+		"version":   {Object: block.Object{Bucket: "b", Key: "k"}, Version: block.Version(strings.Repeat("v", maxName+1))},
+		"query id":  {Object: block.Object{Bucket: "b", Key: "k"}, QueryID: strings.Repeat("q", maxName+1)},
+	} {
+		if _, err := client.Read(within5s(t), addr, r, make([]byte, 9)); !errors.Is(err, errInvalid) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if reader.lent != 0 || server.Metrics().Refused != 0 {
+		t.Error("the reader was asked, or a guest was taken for a stranger")
+	}
+}
+
+func TestReadEndsWithItsContextAndLeavesItsMemoryAlone(t *testing.T) {
+	entered, ended := make(chan struct{}), make(chan struct{})
+	addr := startRawPeer(t, func(c net.Conn, m received) {
+		close(entered)
+		<-ended
+		body := fetchReply(identity("server", "", ""), block.UnknownMeta("v1"), nil, 9)
+		c.Write(message(thriftReply, m.method, m.seq, ended9(body)))
+	})
+	client := guestOf(t, "")
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() { // ends with the call
+		<-entered
+		cancel()
+	}()
+	dst := make([]byte, 9)
+	_, err := client.Read(ctx, addr, &block.Read{Object: block.Object{Bucket: "b", Key: "a"}, Size: -1}, dst)
+	if block.OutcomeOf(err, false) != block.OutcomeCancelled {
+		t.Errorf("%v", err)
+	}
+	close(ended)
+	eventually(t, "the connection is gone", func() bool { return client.Metrics().Conns == 0 })
+	if !bytes.Equal(dst, make([]byte, 9)) {
+		t.Error("bytes came after the call")
+	}
+}
+
+func ended9(body []byte) []byte { return ended(body, []byte("unwanted!")) }
+
+func TestS44_TheServerSeesAReadersDeadlineAndDeath(t *testing.T) {
+	for _, how := range []string{"deadline", "death"} {
+		reader := &deafReader{left: make(chan error, 1), entered: make(chan struct{})}
+		_, addr := startServer(t, ServerOptions{}, reader)
+		client := guestOf(t, "")
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Millisecond)
+		if how == "death" {
+			ctx, cancel = context.WithCancel(context.Background())
+			go func() { // ends with the call
+				<-reader.entered
+				client.Close()
+			}()
+		}
+		if _, err := client.Read(ctx, addr, &block.Read{Object: block.Object{Bucket: "b", Key: "a"}}, make([]byte, 9)); err == nil {
+			t.Errorf("%s: the call ends well", how)
+		}
+		if err := <-reader.left; err == nil {
+			t.Errorf("%s: the server's context has not ended", how)
+		}
+		cancel()
+	}
+}
+
+// deafReader answers when its context has ended.
+type deafReader struct {
+	fakeReader
+	entered chan struct{}
+	left    chan error
+}
+
+func (r *deafReader) Read(ctx context.Context, _ *block.Read, _ int64) ([]block.View, block.Meta, error) {
+	close(r.entered)
+	<-ctx.Done()
+	r.left <- ctx.Err()
+	return nil, block.UnknownMeta(""), ctx.Err()
+}
