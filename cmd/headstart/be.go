@@ -210,7 +210,8 @@ func (b *be) serve(context.Context) (err error) {
 		Bucket: c.String("s3_bucket"), BlockTimeout: blockTimeout, Logger: b.log,
 	})
 	b.rpc, err = rpc.NewServer(rpc.ServerOptions{
-		Listener: b.brpcLn, Identity: b.identity, ReadToken: c.String("read_token"), Logger: b.log,
+		Listener: b.brpcLn, Identity: b.identity, ReadToken: c.String("read_token"),
+		HTTP: b.http.ServeVars, Logger: b.log,
 	}, b.serving)
 	if err != nil {
 		return err
