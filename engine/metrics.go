@@ -2,8 +2,10 @@ package engine
 
 import (
 	"sync/atomic"
+	"time"
 
 	"headstart/engine/block"
+	"headstart/engine/profile"
 	"headstart/engine/race"
 )
 
@@ -22,6 +24,9 @@ type counters struct {
 	lazyFetch, lookups, lookupFailures          atomic.Int64
 	peerCorrupt, panics, changed, staleMetaUsed atomic.Int64
 	fillGroupUnmatched                          atomic.Int64
+	// peerLatency is of calls that were answered, storeLatency the time to the
+	// first block of a GET.
+	peerLatency, storeLatency profile.Recorder
 }
 
 // Metrics is the engine's books at one moment. All but gauges only grow.
@@ -55,11 +60,14 @@ type Metrics struct {
 	FillGroupUnmatched int64
 	// Gauges.
 	ObjectsKnown, FlightsRacing, FlightsGetting int64
+	// PeerLatency is of calls to peers that were answered, StoreLatency the time
+	// to the first block of a GET.
+	PeerLatency, StoreLatency profile.Latencies
 }
 
 // Metrics returns a snapshot; its values are read one after another.
 func (e *Engine) Metrics() Metrics {
-	c := &e.count
+	c, now := &e.count, time.Now()
 	return Metrics{
 		Reads: c.reads.Load(), ReadErrors: c.readErrors.Load(),
 		LocalBlocks: c.localBlocks.Load(), PeerBlocks: c.peerBlocks.Load(),
@@ -77,6 +85,7 @@ func (e *Engine) Metrics() Metrics {
 		FillGroupUnmatched: c.fillGroupUnmatched.Load(),
 		ObjectsKnown:       int64(e.objects.Len()),
 		FlightsRacing:      int64(e.races.Len()), FlightsGetting: int64(e.gets.Len()),
+		PeerLatency: c.peerLatency.Latencies(now), StoreLatency: c.storeLatency.Latencies(now),
 	}
 }
 

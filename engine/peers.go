@@ -254,8 +254,12 @@ func (p *peerLeg) hangUp(o block.Outcome) {
 	call := p.call
 	p.call = nil
 	call.end(o)
-	if o == block.OutcomeCorrupt {
+	switch o {
+	case block.OutcomeCorrupt:
 		p.e.count.peerCorrupt.Add(1)
+	case block.OutcomeHit, block.OutcomeMiss:
+		now := time.Now()
+		p.e.count.peerLatency.Observe(now, now.Sub(call.started))
 	}
 	if o == block.OutcomeCancelled && call.began.IsZero() {
 		p.e.Breakers.Observe(call.candidate.Addr, time.Since(call.started))

@@ -10,7 +10,6 @@ import (
 	"headstart/engine/block"
 	"headstart/engine/flight"
 	"headstart/engine/race"
-	"headstart/shards"
 )
 
 // get is the store leg of a task that reads object storage itself.
@@ -23,7 +22,7 @@ func (t *task) get(ctx context.Context, run block.Run) (block.Stream, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &countedStream{Stream: stream, bytes: &t.e.count.storeBytes, first: &t.e.getLatency, began: began}, nil
+	return &countedStream{Stream: stream, bytes: &t.e.count.storeBytes, began: began, e: t.e}, nil
 }
 
 // shareGets is the store leg of a race: it joins the GETs that are under way
@@ -109,13 +108,14 @@ func (s *flightStream) Close() {
 	s.waiting = nil
 }
 
-// countedStream counts the bytes that come from the wire, and remembers how
-// long the first block took when first is set.
+// countedStream counts the bytes that come from the wire.
 type countedStream struct {
 	block.Stream
 	bytes *atomic.Int64
-	first *shards.Latency
+	// began is when a GET did whose first block has not come; zero means that
+	// nobody asks how long it takes.
 	began time.Time
+	e     *Engine
 }
 
 // Next implements block.Stream.
@@ -123,9 +123,9 @@ func (s *countedStream) Next() (block.Piece, error) {
 	p, err := s.Stream.Next()
 	if err == nil && p.Buf != nil {
 		s.bytes.Add(int64(len(p.Buf.Bytes())))
-		if s.first != nil {
-			s.first.Observe(time.Since(s.began))
-			s.first = nil
+		if !s.began.IsZero() {
+			s.e.observeGet(s.began)
+			s.began = time.Time{}
 		}
 	}
 	return p, err

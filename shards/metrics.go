@@ -1,6 +1,10 @@
 package shards
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+
+	"headstart/engine/block"
+)
 
 // counters are a Table's own, since its start.
 type counters struct {
@@ -35,7 +39,8 @@ func (t *Table) Metrics() Metrics {
 	}
 }
 
-// BreakerMetrics is what Breakers have to tell. All but Addresses only grow.
+// BreakerMetrics is what Breakers have to tell. All but Addresses,
+// Open and HalfOpen only grow.
 type BreakerMetrics struct {
 	// Addresses is how many addresses are known; Untracked is how often one found
 	// no room and was called without a breaker.
@@ -43,6 +48,8 @@ type BreakerMetrics struct {
 	// Opened is how often a circuit opened, Probes how many probes were let
 	// through.
 	Opened, Probes int64
+	// Open and HalfOpen are how many circuits are in that state now.
+	Open, HalfOpen int64
 	// LeftRunning is how many losing calls Silent has asked to let run.
 	LeftRunning int64
 	// Ejected is how often a slow peer was ejected.
@@ -51,9 +58,19 @@ type BreakerMetrics struct {
 
 // Metrics returns the counters as they are now.
 func (b *Breakers) Metrics() BreakerMetrics {
-	return BreakerMetrics{
+	m := BreakerMetrics{
 		Addresses: b.size.Load(), Untracked: b.untracked.Load(),
 		Opened: b.opened.Load(), Probes: b.probes.Load(),
 		LeftRunning: b.leftRunning.Load(), Ejected: b.ejected.Load(),
 	}
+	b.nodes.Range(func(_ block.Addr, n *node) bool {
+		switch n.circuit.load().state() {
+		case open:
+			m.Open++
+		case halfOpen, probing:
+			m.HalfOpen++
+		}
+		return true
+	})
+	return m
 }

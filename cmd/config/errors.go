@@ -16,6 +16,8 @@ var (
 	ErrValue = errors.New("bad value")
 	// ErrConflict: the value is fine, but not together with another key's.
 	ErrConflict = errors.New("conflicting values")
+	// ErrNoFile: the node has no configuration file.
+	ErrNoFile = errors.New("no configuration file")
 	// ErrSyntax: the line is not "key = value".
 	ErrSyntax = errors.New("bad line")
 )

@@ -36,7 +36,7 @@ func (s *Set) Update(values map[string]string, persistent bool) error {
 	}
 	if persistent {
 		if s.custom == "" {
-			return errors.New("there is no configuration file to persist to")
+			return &Error{Why: "there is no file to persist to: the node was started without -conf", Err: ErrNoFile}
 		}
 		if err := persist(s.custom, changes); err != nil {
 			return fmt.Errorf("persist to %s: %w", s.custom, err)

@@ -155,7 +155,8 @@ func (b *be) openStore(ctx context.Context) (err error) {
 func (b *be) openPeers(context.Context) (err error) {
 	c := b.conf
 	self := block.Node{ID: newNodeID(), GroupID: c.String("compute_group_id"), Location: c.String("location")}
-	b.identity = rpc.NewIdentity(self, c.String("cluster_id"), c.String("cluster_token"))
+	b.identity = rpc.NewIdentity(self, c.String("cluster_id"), "")
+	c.Bind("cluster_token", func(v config.Value) { b.identity.SetToken(v.Text()) })
 	c.BindString("admin_token", &b.tokens.Admin)
 	c.BindString("read_token", &b.tokens.Read)
 	warnOpen(c, b.log, "cluster_token", "admin_token", "read_token")
@@ -210,7 +211,8 @@ func (b *be) serve(context.Context) (err error) {
 		Bucket: c.String("s3_bucket"), BlockTimeout: blockTimeout, Logger: b.log,
 	})
 	b.rpc, err = rpc.NewServer(rpc.ServerOptions{
-		Listener: b.brpcLn, Identity: b.identity, ReadToken: c.String("read_token"), Logger: b.log,
+		Listener: b.brpcLn, Identity: b.identity, ReadToken: b.readToken,
+		HTTP: b.http.ServeVars, Logger: b.log,
 	}, b.serving)
 	if err != nil {
 		return err
@@ -226,6 +228,14 @@ func (b *be) serve(context.Context) (err error) {
 	}
 	b.health.Ready()
 	return nil
+}
+
+// readToken is what callers of the remote read must present now.
+func (b *be) readToken() string {
+	if token := b.tokens.Read.Load(); token != nil {
+		return *token
+	}
+	return ""
 }
 
 // blockTimeout is how long a reader of /read waits for one block: longer than

@@ -8,6 +8,7 @@ import (
 	"headstart/cmd/config"
 	"headstart/engine"
 	"headstart/engine/block"
+	"headstart/engine/objstore"
 	"headstart/rpc/admin"
 	"headstart/shards"
 	"headstart/shards/placement"
@@ -87,8 +88,25 @@ func (b *be) heartbeat(leaving bool) placement.Heartbeat {
 }
 
 // wireMetrics are the metrics of the parts that rpc/admin must not import.
-func (b *be) wireMetrics() []admin.Sample {
-	return []admin.Sample{
-		{Name: "headstart_s3_gets_total", Value: int64(b.origin.Metrics().Gets)},
+func (b *be) wireMetrics() admin.Wire {
+	s3, calls, served := b.origin.Metrics(), b.peers.Metrics(), b.rpc.Metrics()
+	w := admin.Wire{
+		S3Gets: int64(s3.Gets), S3Heads: int64(s3.Heads), S3Retries: int64(s3.Retries),
+		S3Bytes: int64(s3.Bytes), S3Discarded: int64(s3.Discarded),
+		S3InFlight: int64(s3.InFlight), S3Waiting: int64(s3.Waiting), S3Waited: s3.Waited,
+		S3Dials: int64(s3.Dials), S3Aborted: int64(s3.Aborted),
+		PeerCalls: calls.Calls, PeerCancels: calls.Cancels, PeerCuts: calls.Cuts,
+		PeerBytes: calls.Bytes, PeerWasted: calls.WastedBytes,
+		PeerConns: int64(calls.Conns), PeerDials: calls.Dials, PeerDialErrors: calls.DialErrors,
+		ServerConns: int64(served.Conns), ServerCalls: served.Calls, ServerRefused: served.Refused,
+		ServerCancels: served.Cancels, ServerBadFrames: served.BadFrames, ServerBytes: served.Bytes,
 	}
+	for r := range objstore.Reasons {
+		w.S3Errors = append(w.S3Errors, admin.Reason{Name: r.String(), Count: int64(s3.Errors[r])})
+	}
+	if b.fes != nil {
+		fes := b.fes.Metrics()
+		w.DirectoryCalls, w.DirectoryFailures = fes.Calls, fes.Failures
+	}
+	return w
 }

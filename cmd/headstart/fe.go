@@ -80,7 +80,8 @@ func startFE(ctx context.Context, conf *config.Set, log *slog.Logger) (_ *fe, er
 		rpcLn.Close()
 		return nil, err
 	}
-	identity := rpc.NewIdentity(block.Node{ID: newNodeID()}, directory.ClusterID(), conf.String("cluster_token"))
+	identity := rpc.NewIdentity(block.Node{ID: newNodeID()}, directory.ClusterID(), "")
+	conf.Bind("cluster_token", func(v config.Value) { identity.SetToken(v.Text()) })
 	conf.BindString("admin_token", &f.tokens.Admin)
 	warnOpen(conf, log, "cluster_token", "admin_token")
 	f.rpc, err = rpc.NewDirectoryServer(rpc.ServerOptions{Listener: rpcLn, Identity: identity, Logger: log}, directory)

@@ -1,8 +1,8 @@
 package admin
 
 import (
-	"context"
 	"log/slog"
+	"net"
 	"time"
 
 	"github.com/valyala/fasthttp"
@@ -13,11 +13,12 @@ import (
 	"headstart/engine/fill"
 	"headstart/engine/profile"
 	"headstart/pools"
+	"headstart/rpc/framing"
 	"headstart/shards"
 )
 
 // BEOptions is what the HTTP side of a BE shows and changes. All fields but
-// Logger and Bucket are needed.
+// Logger, Bucket and Wire are needed.
 type BEOptions struct {
 	Config   *config.Set
 	Engine   *engine.Engine
@@ -29,8 +30,8 @@ type BEOptions struct {
 	Buffers  *pools.Buffers
 	Health   *Health
 	Tokens   *Tokens
-	// Wire adds metrics of the parts that this package must not know.
-	Wire func() []Sample
+	// Wire tells what the parts have counted that this package must not know.
+	Wire func() Wire
 	// Bucket is what a path without a bucket lies in.
 	Bucket string
 	// BlockTimeout is how long a reader may wait for one block of /read.
@@ -42,72 +43,55 @@ type BEOptions struct {
 type BE struct {
 	*server
 	BEOptions
+	hosts *hosts
+	// varsOnly serves /vars on the port that BEs speak to each other on.
+	varsOnly *fasthttp.Server
 }
 
 // NewBE returns the HTTP side of a BE; Serve runs it.
 func NewBE(o BEOptions) *BE {
-	b := &BE{server: newServer(o.Health, o.Tokens, o.Logger), BEOptions: o}
-	b.routes = append(b.routes,
-		route{"/read", "GET", Reading, b.read},
-		route{"/metrics", "GET", Open, b.metrics},
-		route{"/vars", "GET", Open, b.vars},
-		route{"/vars/*", "GET", Open, b.vars},
-		route{"/api/peer_cache", "GET POST", Open, b.peerCache},
-		route{"/api/circuit_breaker", "GET POST", Open, b.circuitBreaker},
-		route{"/api/file_cache", "GET POST", Changing, b.fileCache},
-		route{"/api/update_config", "POST", Changing, b.updateConfig},
-		route{"/api/show_config", "GET", Open, b.showConfig},
-		route{"/api/query_profile", "GET", Open, b.queryProfile},
-		route{"/debug/pprof/*", "GET", Changing, profiling()},
+	if o.Wire == nil {
+		o.Wire = func() Wire { return Wire{} }
+	}
+	b := &BE{server: newServer(o.Health, o.Tokens, o.Logger), BEOptions: o, hosts: newHosts(o.Config)}
+	b.add(
+		route{"GET", "/read", "", Reading, b.read},
+		route{"GET", "/metrics", "", Open, b.metrics},
+		route{"GET", "/vars", "", Open, b.vars},
+		route{"GET", "/vars/*", "", Open, b.vars},
+		route{"GET", "/api/peer_cache", "show", Open, b.showTablet},
+		route{"GET", "/api/peer_cache", "show_all", Open, b.showTablets},
+		route{"POST", "/api/peer_cache", "set", Changing, b.setTablet},
+		route{"POST", "/api/peer_cache", "remove", Changing, b.removeTablet},
+		route{"POST", "/api/peer_cache", "reset_cooldown", Changing, b.resetCooldown},
+		route{"GET", "/api/circuit_breaker", "", Open, b.showBreakers},
+		route{"POST", "/api/circuit_breaker", "reset", Changing, b.resetBreaker},
+		route{"GET", "/api/file_cache", "hash", Open, b.hashOfPath},
+		route{"GET", "/api/file_cache", "list_cache", Open, b.listCache},
+		route{"GET", "/api/query_profile", "", Open, b.queryProfile},
 	)
+	// The reference takes these with GET; POST is for those who know better.
+	for _, method := range []string{"GET", "POST"} {
+		b.add(
+			route{method, "/api/file_cache", "release", Changing, b.releaseCache},
+			route{method, "/api/file_cache", "clear", Changing, b.clearCache},
+			route{method, "/api/file_cache", "reset", Changing, b.resetCache},
+			route{method, "/api/file_cache", "dump", Changing, b.dumpCache},
+		)
+	}
+	b.add(configuration(o.Config)...)
+
+	few := router{admit: b.admitted}
+	few.add(route{"GET", "/vars", "", Open, b.vars}, route{"GET", "/vars/*", "", Open, b.vars})
+	b.varsOnly = newHTTP(few.dispatch, b.log)
 	return b
 }
 
-// fileCache serves /api/file_cache?op=clear[&sync=true].
-func (s *BE) fileCache(ctx *fasthttp.RequestCtx) {
-	op := string(ctx.QueryArgs().Peek("op"))
-	if op != "clear" {
-		fail(ctx, fasthttp.StatusBadRequest, "bad_argument", "op="+quote(op)+": want clear")
-		return
+// ServeVars answers GET /vars and nothing else on c, until c ends.
+func (s *BE) ServeVars(c net.Conn) {
+	if err := s.varsOnly.ServeConn(framing.NewConn(c, limits())); err != nil {
+		s.log.Debug("http on the brpc_port", "error", err)
 	}
-	bound, cancel := context.WithTimeout(context.Background(), writeTimeout)
-	defer cancel()
-	if err := s.Cache.Clear(bound); err != nil {
-		fail(ctx, fasthttp.StatusInternalServerError, "clear_failed", err.Error())
-		return
-	}
-	answer(ctx, map[string]string{"status": "OK"})
-}
-
-// updateConfig serves POST /api/update_config?key=value[&key=value…][&persist=true].
-func (s *BE) updateConfig(ctx *fasthttp.RequestCtx) {
-	values, persist, err := updates(ctx.QueryArgs())
-	if err == nil {
-		err = s.Config.Update(values, persist)
-	}
-	if err != nil {
-		fail(ctx, fasthttp.StatusBadRequest, "bad_config", err.Error())
-		return
-	}
-	answer(ctx, map[string]string{"status": "OK"})
-}
-
-// showConfig serves GET /api/show_config[?conf_item=key].
-func (s *BE) showConfig(ctx *fasthttp.RequestCtx) {
-	items := s.Config.Show()
-	if name := string(ctx.QueryArgs().Peek("conf_item")); name != "" {
-		item, err := s.Config.ShowKey(name)
-		if err != nil {
-			fail(ctx, fasthttp.StatusBadRequest, "unknown_key", err.Error())
-			return
-		}
-		items = []config.Item{item}
-	}
-	rows := make([][4]any, len(items))
-	for i, it := range items {
-		rows[i] = [4]any{it.Name, it.Type, it.Value, it.Mutable}
-	}
-	answer(ctx, rows)
 }
 
 // queryProfile serves GET /api/query_profile?query_id=…[&format=json].
@@ -115,14 +99,15 @@ func (s *BE) queryProfile(ctx *fasthttp.RequestCtx) {
 	args := ctx.QueryArgs()
 	id := string(args.Peek("query_id"))
 	q := s.Profiles.Find(id)
-	if q == nil {
+	format := string(args.Peek("format"))
+	switch {
+	case format != "" && format != "text" && format != "json":
+		fail(ctx, fasthttp.StatusBadRequest, "bad_argument", "format="+quote(format)+": want text or json")
+	case q == nil:
 		fail(ctx, fasthttp.StatusNotFound, "no_such_query", "no profile of query "+quote(id)+" is kept")
-		return
-	}
-	if string(args.Peek("format")) == "json" {
+	case format == "json":
 		answer(ctx, q)
-		return
+	default:
+		text(ctx, q.Text())
 	}
-	ctx.SetContentType("text/plain; charset=utf-8")
-	ctx.SetBodyString(q.Text())
 }

@@ -33,12 +33,12 @@ type FE struct {
 // NewFE returns the HTTP side of an FE; Serve runs it.
 func NewFE(o FEOptions) *FE {
 	f := &FE{server: newServer(o.Health, o.Tokens, o.Logger), FEOptions: o}
-	f.routes = append(f.routes,
-		route{"/metrics", "GET", Open, f.metrics},
-		route{"/api/backends", "GET", Open, f.backends},
-		route{"/api/tablets", "GET", Open, f.tablets},
-		route{"/debug/pprof/*", "GET", Changing, profiling()},
+	f.add(
+		route{"GET", "/metrics", "", Open, f.metrics},
+		route{"GET", "/api/backends", "", Open, f.backends},
+		route{"GET", "/api/tablets", "", Open, f.tablets},
 	)
+	f.add(configuration(o.Config)...)
 	return f
 }
 
@@ -79,7 +79,7 @@ const maxTabletsShown = 10_000
 func (s *FE) tablets(ctx *fasthttp.RequestCtx) {
 	ids, err := tabletIDs(string(ctx.QueryArgs().Peek("tablet_id")))
 	if err != nil {
-		fail(ctx, fasthttp.StatusBadRequest, "bad_argument", err.Error())
+		wrongArgument(ctx, err)
 		return
 	}
 	routes := make([]block.Route, len(ids))

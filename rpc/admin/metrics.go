@@ -4,145 +4,189 @@ import (
 	"bytes"
 	"fmt"
 	"io"
-	"path"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/VictoriaMetrics/metrics"
 	"github.com/valyala/fasthttp"
+
+	"headstart/engine/profile"
 )
-
-// Sample is one metric at one moment. A name without labels that is the
-// reference system's is shown by /vars as well.
-type Sample struct {
-	// Name is in Prometheus form, with labels.
-	Name  string
-	Gauge bool
-	Value int64
-}
-
-func counter(name string, v int64) Sample { return Sample{Name: name, Value: v} }
-func gauge(name string, v int64) Sample   { return Sample{Name: name, Gauge: true, Value: v} }
-
-// referenceNames are the reference system's own names, requesting side first.
-func (s *BE) referenceNames() []Sample {
-	m, v := s.Engine.Metrics(), s.Serving.Metrics()
-	return []Sample{
-		counter("cached_remote_reader_peer_read", m.PeerReads),
-		counter("cached_remote_reader_s3_read", m.StoreReads),
-		counter("peer_race_peer_win", m.RacePeerWin),
-		counter("peer_race_s3_win", m.RaceStoreWin),
-		counter("peer_race_both_fail", m.RaceBothFail),
-		counter("peer_same_compute_group_read", m.SameGroupReads),
-		counter("peer_cross_compute_group_read", m.CrossGroupReads),
-		counter("peer_lazy_fetch_triggered", m.LazyFetches),
-		counter("file_cache_get_by_peer_num", v.Requests),
-		counter("file_cache_get_by_peer_success_num", v.Success),
-		counter("file_cache_get_by_peer_failed_num", v.Failed),
-		counter("file_cache_get_by_peer_queue_timeout_num", v.QueueTimeout),
-		counter("peer_server_fill_requested", v.FillRequested),
-		counter("peer_server_fill_success", v.FillSuccess),
-		counter("peer_server_fill_timeout", v.FillTimeout),
-		counter("peer_server_fill_rejected", v.FillRejected),
-	}
-}
-
-// ownNames are Headstart's own, in base units and with bounded labels.
-func (s *BE) ownNames() []Sample {
-	m := s.Engine.Metrics()
-	b, c := s.Buffers.Metrics(), s.Cache.Metrics()
-	list := []Sample{
-		counter(`headstart_reads_total`, m.Reads),
-		counter(`headstart_read_errors_total`, m.ReadErrors),
-		counter(`headstart_read_blocks_total{source="local"}`, m.LocalBlocks),
-		counter(`headstart_read_blocks_total{source="peer"}`, m.PeerBlocks),
-		counter(`headstart_read_blocks_total{source="s3"}`, m.StoreBlocks),
-		counter(`headstart_read_blocks_joined_total`, m.JoinedBlocks),
-		counter(`headstart_read_bytes_total{source="local"}`, m.LocalBytes),
-		counter(`headstart_read_bytes_total{source="peer"}`, m.PeerBytes),
-		counter(`headstart_read_bytes_total{source="s3"}`, m.StoreBytes),
-		counter(`headstart_race_wasted_bytes_total`, m.WastedBytes),
-		counter(`headstart_race_hedges_total`, m.Hedges),
-		counter(`headstart_race_hedges_refused_total`, m.HedgeNoSlot),
-		counter(`headstart_race_abandoned_total`, m.RaceAbandoned),
-		counter(`headstart_race_sequential_total`, m.RaceSequential),
-		counter(`headstart_directory_lookups_total`, m.Lookups),
-		counter(`headstart_directory_lookup_failures_total`, m.LookupFailures),
-		counter(`headstart_peer_corrupt_total`, m.PeerCorrupt),
-		counter(`headstart_fetch_panics_total`, m.Panics),
-		counter(`headstart_object_changed_total`, m.Changed),
-		counter(`headstart_object_stale_meta_used_total`, m.StaleMetaUsed),
-		gauge(`headstart_objects_known`, m.ObjectsKnown),
-		gauge(`headstart_flights{kind="race"}`, m.FlightsRacing),
-		gauge(`headstart_flights{kind="get"}`, m.FlightsGetting),
-		gauge(`headstart_buffer_bytes`, b.LentBytes),
-		counter(`headstart_cache_refused_total`, int64(c.Refused)),
-		counter(`headstart_cache_evicted_total`, int64(c.Evicted)),
-		counter(`headstart_cache_corrupt_total`, int64(c.Corrupt)),
-		counter(`headstart_cache_disk_errors_total{op="read"}`, int64(c.ReadErrors)),
-		counter(`headstart_cache_disk_errors_total{op="write"}`, int64(c.WriteErrors)),
-		gauge(`headstart_cache_blocks`, int64(c.Blocks)),
-		gauge(`headstart_cache_allocated_bytes`, c.AllocatedBytes),
-		gauge(`headstart_cache_capacity_bytes`, c.CapacityBytes),
-	}
-	if s.Wire != nil {
-		list = append(list, s.Wire()...)
-	}
-	return list
-}
 
 // metrics serves GET /metrics in Prometheus form.
 func (s *BE) metrics(ctx *fasthttp.RequestCtx) {
 	var body bytes.Buffer
-	writePrometheus(&body, s.referenceNames())
-	writePrometheus(&body, s.ownNames())
+	b := s.books()
+	writeAll(&body, referenceMetrics(), b)
+	writeAll(&body, ownMetrics(), b)
+	writeReasons(&body, b.wire.S3Errors)
 	metrics.WriteProcessMetrics(&body)
 	ctx.SetContentType("text/plain; version=0.0.4; charset=utf-8")
 	ctx.SetBody(body.Bytes())
 }
 
-func writePrometheus(w io.Writer, samples []Sample) {
-	for _, m := range samples {
-		if m.Gauge {
-			metrics.WriteGaugeUint64(w, m.Name, uint64(max(m.Value, 0)))
-		} else {
-			metrics.WriteCounterUint64(w, m.Name, uint64(max(m.Value, 0)))
-		}
+func writeAll(w io.Writer, list []metric, b *books) {
+	for i := range list {
+		list[i].write(w, b)
 	}
 }
 
-// vars serves GET /vars and GET /vars/NAME, where NAME may hold wildcards, in
-// bvar form: name : value.
-func (s *BE) vars(ctx *fasthttp.RequestCtx) {
-	pattern := strings.TrimPrefix(strings.TrimPrefix(string(ctx.Path()), "/vars"), "/")
-	text, ok := s.Vars(pattern)
-	if !ok {
-		fail(ctx, fasthttp.StatusNotFound, "not_found", "no variable is named "+quote(pattern))
+// write writes one metric in Prometheus form.
+func (m *metric) write(w io.Writer, b *books) {
+	family, _, _ := strings.Cut(m.name, "{")
+	switch m.kind {
+	case counter:
+		m.describe(w, family, "counter")
+		fmt.Fprintf(w, "%s %d\n", m.name, m.value(b))
+	case gauge:
+		m.describe(w, family, "gauge")
+		fmt.Fprintf(w, "%s %d\n", m.name, m.value(b))
+	case seconds:
+		m.describe(w, family, "counter")
+		fmt.Fprintf(w, "%s %g\n", m.name, time.Duration(m.value(b)).Seconds())
+	case recorder:
+		for _, v := range varsOf(m.name, m.latencies(b)) {
+			kind := "gauge"
+			if strings.HasSuffix(v.name, "_count") {
+				kind = "counter"
+			}
+			m.describe(w, v.name, kind)
+			fmt.Fprintf(w, "%s %d\n", v.name, v.value)
+		}
+	case summary:
+		l := m.latencies(b)
+		m.describe(w, family, "summary")
+		for _, q := range quantiles(l) {
+			fmt.Fprintf(w, "%s{quantile=%q} %g\n", m.name, q.label, q.value.Seconds())
+		}
+		fmt.Fprintf(w, "%s_sum %g\n%s_count %d\n", m.name, l.Sum.Seconds(), m.name, l.Count)
+	}
+}
+
+// describe writes what a family of metrics is, above the first of them.
+func (m *metric) describe(w io.Writer, family, kind string) {
+	if m.help != "" {
+		fmt.Fprintf(w, "# HELP %s %s (%s)\n# TYPE %s %s\n", family, m.help, m.side, family, kind)
+	}
+}
+
+type quantile struct {
+	// label is Prometheus' word, suffix the reference system's.
+	label, suffix string
+	value         time.Duration
+}
+
+func quantiles(l profile.Latencies) []quantile {
+	return []quantile{{"0.5", "50", l.P50}, {"0.9", "90", l.P90}, {"0.99", "99", l.P99}, {"0.999", "999", l.P999}}
+}
+
+// s3Errors is the family of failed attempts at object storage; its labels are
+// the reasons that the store knows.
+const s3Errors = "headstart_s3_errors_total"
+
+func writeReasons(w io.Writer, reasons []Reason) {
+	if len(reasons) == 0 {
 		return
 	}
-	ctx.SetContentType("text/plain; charset=utf-8")
-	ctx.SetBodyString(text)
+	fmt.Fprintf(w, "# HELP %s Failed attempts at object storage, by reason. (%s)\n# TYPE %s counter\n", s3Errors, both, s3Errors)
+	for _, r := range reasons {
+		fmt.Fprintf(w, "%s{reason=%q} %d\n", s3Errors, r.Name, r.Count)
+	}
 }
 
-// Vars returns the lines of /vars whose names match pattern, all for "". It
-// reports false when nothing matches.
-func (s *BE) Vars(pattern string) (string, bool) {
-	var text strings.Builder
-	for _, m := range s.referenceNames() {
-		if ok, err := path.Match(pattern, m.Name); pattern == "" || (err == nil && ok) {
-			fmt.Fprintf(&text, "%s : %d\n", m.Name, m.Value)
+// variable is one line of /vars.
+type variable struct {
+	name  string
+	value int64
+}
+
+// varsOf returns the variables of a latency recorder, times in microseconds.
+func varsOf(prefix string, l profile.Latencies) []variable {
+	list := []variable{
+		{prefix + "_count", l.Count},
+		{prefix + "_qps", int64(l.QPS + 0.5)},
+		{prefix + "_latency", l.Mean.Microseconds()},
+		{prefix + "_max_latency", l.Max.Microseconds()},
+	}
+	for _, q := range quantiles(l) {
+		list = append(list, variable{prefix + "_latency_" + q.suffix, q.value.Microseconds()})
+	}
+	return list
+}
+
+// variables returns all lines of /vars, in name order.
+func (s *BE) variables() []variable {
+	var list []variable
+	b := &books{engine: s.Engine.Metrics(), serving: s.Serving.Metrics()}
+	for _, m := range referenceMetrics() {
+		if m.kind == recorder {
+			list = append(list, varsOf(m.name, m.latencies(b))...)
+		} else {
+			list = append(list, variable{m.name, m.value(b)})
 		}
 	}
-	return text.String(), text.Len() > 0
+	slices.SortFunc(list, func(a, b variable) int { return strings.Compare(a.name, b.name) })
+	return list
+}
+
+// vars serves GET /vars and GET /vars/NAMES in bvar form. NAMES are separated
+// by commas or semicolons; * stands for any letters and $ for one.
+func (s *BE) vars(ctx *fasthttp.RequestCtx) {
+	wanted := strings.Trim(strings.TrimPrefix(string(ctx.Path()), "/vars"), "/")
+	var body strings.Builder
+	for _, v := range s.variables() {
+		if wanted == "" || matchesAny(wanted, v.name) {
+			fmt.Fprintf(&body, "%s : %d\n", v.name, v.value)
+		}
+	}
+	if body.Len() == 0 {
+		fail(ctx, fasthttp.StatusNotFound, "not_found", "no variable is named "+quote(wanted))
+		return
+	}
+	text(ctx, body.String())
+}
+
+func matchesAny(patterns, name string) bool {
+	return slices.ContainsFunc(strings.FieldsFunc(patterns, func(r rune) bool { return r == ',' || r == ';' }),
+		func(p string) bool { return matches(p, name) })
+}
+
+// matches compares a name with a pattern. It goes back to the last * only, so
+// that no pattern takes longer than the product of both lengths.
+func matches(pattern, name string) bool {
+	p, n, star, from := 0, 0, -1, 0
+	for n < len(name) {
+		switch {
+		case p < len(pattern) && pattern[p] == '*':
+			star, from = p, n
+			p++
+		case p < len(pattern) && (pattern[p] == name[n] || pattern[p] == '$' || pattern[p] == '?'):
+			p, n = p+1, n+1
+		case star >= 0:
+			from++
+			p, n = star+1, from
+		default:
+			return false
+		}
+	}
+	return strings.Trim(pattern[p:], "*") == ""
 }
 
 // metrics serves GET /metrics of an FE.
 func (s *FE) metrics(ctx *fasthttp.RequestCtx) {
 	var body bytes.Buffer
 	m := s.Directory.Metrics()
-	writePrometheus(&body, []Sample{
-		counter(`headstart_fe_heartbeats_total`, m.Heartbeats),
-		counter(`headstart_fe_lookups_total`, m.Lookups),
-	})
+	for _, one := range []metric{
+		count("headstart_fe_heartbeats_total", serving, "Heartbeats received.", func(*books) int64 { return m.Heartbeats }),
+		count("headstart_fe_heartbeats_refused_total", serving, "Heartbeats among them that were refused.", func(*books) int64 { return m.Refused }),
+		count("headstart_fe_lookups_total", serving, "Look-ups of holders received.", func(*books) int64 { return m.Lookups }),
+		count("headstart_fe_lookup_routes_total", serving, "Tablets that they asked for.", func(*books) int64 { return m.Routes }),
+		count("headstart_fe_saves_total", both, "Writes of the FE's state.", func(*books) int64 { return m.Saves }),
+		count("headstart_fe_save_failures_total", both, "Writes of the FE's state that failed.", func(*books) int64 { return m.SaveFailures }),
+	} {
+		one.write(&body, nil)
+	}
 	metrics.WriteProcessMetrics(&body)
 	ctx.SetContentType("text/plain; version=0.0.4; charset=utf-8")
 	ctx.SetBody(body.Bytes())

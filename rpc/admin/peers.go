@@ -1,11 +1,13 @@
 package admin
 
 import (
-	"bytes"
-	"encoding/json"
+	"context"
 	"errors"
-	"io"
+	"fmt"
+	"net/netip"
 	"strconv"
+	"strings"
+	"time"
 
 	"github.com/valyala/fasthttp"
 
@@ -13,109 +15,129 @@ import (
 	"headstart/shards"
 )
 
-// defaultLimit is how many tablets op=show_all lists unless it is told.
-const defaultLimit = 1000
+const (
+	// defaultLimit is how many tablets op=show_all lists unless it is told,
+	// maxLimit how many it lists at most.
+	defaultLimit = 1000
+	maxLimit     = 1_000_000
+)
 
-// peerCache serves /api/peer_cache: op=show and op=show_all with GET, op=set,
-// op=remove and op=reset_cooldown with POST.
-func (s *BE) peerCache(ctx *fasthttp.RequestCtx) {
-	op := string(ctx.QueryArgs().Peek("op"))
-	changing := op == "set" || op == "remove" || op == "reset_cooldown"
-	switch {
-	case !changing && op != "show" && op != "show_all":
-		fail(ctx, fasthttp.StatusBadRequest, "bad_argument",
-			"op="+quote(op)+": want show, show_all, set, remove or reset_cooldown")
-	case changing != ctx.IsPost():
-		method := map[bool]string{true: "POST", false: "GET"}[changing]
-		ctx.Response.Header.Set("Allow", method)
-		fail(ctx, fasthttp.StatusMethodNotAllowed, "method_not_allowed", "use "+method+" for op="+op)
-	case changing && !s.admitted(ctx, Changing):
-		fail(ctx, fasthttp.StatusUnauthorized, "unauthorized", "this needs a token: Authorization: Bearer <token>")
-	case op == "show_all":
-		s.showAllTablets(ctx)
-	default:
-		s.oneTablet(ctx, op)
-	}
-}
-
-func (s *BE) showAllTablets(ctx *fasthttp.RequestCtx) {
-	limit, err := number(ctx.QueryArgs(), "limit", defaultLimit, 1)
-	if err != nil || limit > maxLimit {
-		fail(ctx, fasthttp.StatusBadRequest, "bad_argument", "limit: want a whole number from 1 to "+strconv.Itoa(maxLimit))
-		return
-	}
-	answer(ctx, s.Table.ShowAll(int(limit)))
-}
-
-// maxLimit bounds what one op=show_all lists.
-const maxLimit = 1_000_000
-
-func (s *BE) oneTablet(ctx *fasthttp.RequestCtx, op string) {
+// tablet reads tablet_id.
+func tablet(ctx *fasthttp.RequestCtx) (block.Route, bool) {
 	id, err := number(ctx.QueryArgs(), "tablet_id", -1, 0)
 	if err == nil && id < 0 {
 		err = errors.New("tablet_id is missing")
 	}
 	if err != nil {
-		fail(ctx, fasthttp.StatusBadRequest, "bad_argument", err.Error())
+		wrongArgument(ctx, err)
+		return block.Route{}, false
+	}
+	return block.TabletRoute(id), true
+}
+
+// showTablets serves GET /api/peer_cache?op=show_all[&limit=N].
+func (s *BE) showTablets(ctx *fasthttp.RequestCtx) {
+	limit, err := number(ctx.QueryArgs(), "limit", defaultLimit, 1)
+	if err != nil || limit > maxLimit {
+		wrongArgument(ctx, errors.New("limit="+quote(string(ctx.QueryArgs().Peek("limit")))+
+			": want a whole number from 1 to "+strconv.Itoa(maxLimit)))
 		return
 	}
-	route, known := block.TabletRoute(id), true
-	switch op {
-	case "show":
+	answer(ctx, s.Table.ShowAll(int(limit)))
+}
+
+// showTablet serves GET /api/peer_cache?op=show&tablet_id=N.
+func (s *BE) showTablet(ctx *fasthttp.RequestCtx) {
+	if route, ok := tablet(ctx); ok {
 		view, _ := s.Table.Show(route)
 		answer(ctx, view)
-		return
-	case "set":
-		var forced shards.View
-		if err = decodeStrict(ctx.PostBody(), &forced); err == nil {
-			err = s.Table.Set(route, forced)
-		}
-	case "remove":
-		known = s.Table.Remove(route)
-	case "reset_cooldown":
-		known = s.Table.ResetCooldown(route)
-	}
-	switch {
-	case err != nil:
-		fail(ctx, fasthttp.StatusBadRequest, "bad_candidates", err.Error())
-	case !known:
-		fail(ctx, fasthttp.StatusNotFound, "unknown_tablet", route.String()+" has no candidates here")
-	default:
-		answer(ctx, map[string]string{"status": "OK"})
 	}
 }
 
-// circuitBreaker serves GET /api/circuit_breaker and POST op=reset&address=.
-func (s *BE) circuitBreaker(ctx *fasthttp.RequestCtx) {
-	if !ctx.IsPost() {
-		answer(ctx, s.Breakers.Show())
+// setTablet serves POST /api/peer_cache?op=set&tablet_id=N.
+func (s *BE) setTablet(ctx *fasthttp.RequestCtx) {
+	route, ok := tablet(ctx)
+	if !ok {
 		return
 	}
-	args := ctx.QueryArgs()
-	addr, err := block.ParseAddr(string(args.Peek("address")))
+	forced, err := s.forced(ctx.PostBody())
+	if err == nil {
+		err = s.Table.Set(route, forced)
+	}
+	if err != nil {
+		s.log.Warn("refused candidates set by hand", "tablet_id", route.ID, "from", ctx.RemoteAddr().String(), "error", err)
+		fail(ctx, fasthttp.StatusBadRequest, "bad_candidates", err.Error())
+		return
+	}
+	s.log.Info("candidates set by hand", "tablet_id", route.ID, "candidates", len(forced.Candidates), "from", ctx.RemoteAddr().String())
+	done(ctx)
+}
+
+// lookupTimeout bounds the look-ups of all names in one list of candidates.
+const lookupTimeout = time.Second
+
+// forced reads the body of op=set.
+func (s *BE) forced(body []byte) (shards.View, error) {
+	var v shards.View
+	if err := decodeStrict(body, &v); err != nil {
+		return v, err
+	}
+	if v.Candidates == nil {
+		return v, errors.New("candidates are missing")
+	}
+	if len(v.Candidates) > shards.MaxCandidates {
+		return v, fmt.Errorf("%d candidates: at most %d are possible", len(v.Candidates), shards.MaxCandidates)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), lookupTimeout)
+	defer cancel()
+	seen := make(map[string]bool, len(v.Candidates))
+	for _, c := range v.Candidates {
+		if err := s.hosts.check(ctx, c.Host); err != nil {
+			return v, err
+		}
+		host := strings.ToLower(c.Host)
+		if a, err := netip.ParseAddr(host); err == nil {
+			host = a.String() // one address may be written in several ways
+		}
+		at := block.Addr{Host: host, Port: c.Port}.String()
+		if seen[at] {
+			return v, fmt.Errorf("candidate %s is listed twice", at)
+		}
+		seen[at] = true
+	}
+	return v, nil
+}
+
+// removeTablet serves POST /api/peer_cache?op=remove&tablet_id=N.
+func (s *BE) removeTablet(ctx *fasthttp.RequestCtx) { s.known(ctx, s.Table.Remove) }
+
+// resetCooldown serves POST /api/peer_cache?op=reset_cooldown&tablet_id=N.
+func (s *BE) resetCooldown(ctx *fasthttp.RequestCtx) { s.known(ctx, s.Table.ResetCooldown) }
+
+// known does something to a tablet that the table must know.
+func (s *BE) known(ctx *fasthttp.RequestCtx, do func(block.Route) bool) {
+	route, ok := tablet(ctx)
 	switch {
-	case !s.admitted(ctx, Changing):
-		fail(ctx, fasthttp.StatusUnauthorized, "unauthorized", "this needs a token: Authorization: Bearer <token>")
-	case string(args.Peek("op")) != "reset":
-		fail(ctx, fasthttp.StatusBadRequest, "bad_argument", "op="+quote(string(args.Peek("op")))+": want reset")
+	case !ok:
+	case do(route):
+		done(ctx)
+	default:
+		fail(ctx, fasthttp.StatusNotFound, "unknown_tablet", route.String()+" has no candidates here")
+	}
+}
+
+// showBreakers serves GET /api/circuit_breaker.
+func (s *BE) showBreakers(ctx *fasthttp.RequestCtx) { answer(ctx, s.Breakers.Show()) }
+
+// resetBreaker serves POST /api/circuit_breaker?op=reset&address=host:port.
+func (s *BE) resetBreaker(ctx *fasthttp.RequestCtx) {
+	addr, err := block.ParseAddr(string(ctx.QueryArgs().Peek("address")))
+	switch {
 	case err != nil:
-		fail(ctx, fasthttp.StatusBadRequest, "bad_argument", err.Error())
+		wrongArgument(ctx, err)
 	case !s.Breakers.Reset(addr):
 		fail(ctx, fasthttp.StatusNotFound, "unknown_address", "no breaker is kept for "+addr.String())
 	default:
-		answer(ctx, map[string]string{"status": "OK"})
+		done(ctx)
 	}
-}
-
-// decodeStrict reads one JSON value and refuses fields it does not know.
-func decodeStrict(body []byte, v any) error {
-	d := json.NewDecoder(bytes.NewReader(body))
-	d.DisallowUnknownFields()
-	if err := d.Decode(v); err != nil {
-		return err
-	}
-	if _, err := d.Token(); err != io.EOF {
-		return errors.New("want one JSON value and nothing behind it")
-	}
-	return nil
 }

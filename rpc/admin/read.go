@@ -1,12 +1,11 @@
 package admin
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"io"
 	"net"
-	"strconv"
+	"syscall"
 	"time"
 
 	"github.com/valyala/fasthttp"
@@ -44,8 +43,18 @@ func (s *BE) read(ctx *fasthttp.RequestCtx) {
 	if etag := r.Meta().ETag; etag != "" {
 		h.Set("ETag", `"`+etag+`"`)
 	}
-	ctx.Response.SetBodyStream(&body{reader: r, view: first, limit: s.BlockTimeout, conn: ctx.Conn()}, int(r.Len()))
+	b := &body{
+		engine: s.Engine, req: *req, reader: r, view: first, at: req.Offset, left: r.Len(),
+		limit: s.BlockTimeout, conn: ctx.Conn(), direct: r.Len() > maxCopied,
+	}
+	// The header leaves before a body that goes to the socket past fasthttp.
+	ctx.Response.ImmediateHeaderFlush = b.direct
+	ctx.Response.SetBodyStream(b, int(r.Len()))
 }
+
+// maxCopied is the longest read that is copied: into one packet with its header,
+// which is cheaper than a second system call.
+const maxCopied = 32 << 10
 
 func (s *BE) readRequest(args *fasthttp.Args) (*block.Read, error) {
 	obj, err := block.ParsePath(string(args.Peek("path")), s.Bucket)
@@ -72,20 +81,6 @@ func (s *BE) readRequest(args *fasthttp.Args) (*block.Read, error) {
 	return req, err
 }
 
-// number reads a decimal argument of at least least; missing means def.
-func number(args *fasthttp.Args, name string, def, least int64) (int64, error) {
-	if !args.Has(name) {
-		return def, nil
-	}
-	text := string(args.Peek(name))
-	n, err := strconv.ParseInt(text, 10, 64)
-	if err != nil || n < least || text[0] == '+' {
-		return 0, errors.New(name + "=" + strconv.Quote(text) + ": want a whole number from " +
-			strconv.FormatInt(least, 10) + " to 9223372036854775807")
-	}
-	return n, nil
-}
-
 // kindOf maps the kind of a read to the counters and the queue of its blocks.
 func kindOf(kind string) (block.Kind, block.Queue, error) {
 	switch kind {
@@ -98,7 +93,7 @@ func kindOf(kind string) (block.Kind, block.Queue, error) {
 	case "internal_index":
 		return block.KindInternalIndex, block.QueueIndex, nil
 	}
-	return 0, 0, errors.New("kind=" + strconv.Quote(kind) + ": want data, inverted_index, segment_footer or internal_index")
+	return 0, 0, errors.New("kind=" + quote(kind) + ": want data, inverted_index, segment_footer or internal_index")
 }
 
 // readFailed answers with what went wrong. No answer of object storage is
@@ -125,11 +120,19 @@ func readFailed(ctx *fasthttp.RequestCtx, err error) {
 
 // body streams a read into a response. fasthttp calls WriteTo, then Close.
 type body struct {
+	engine *engine.Engine
+	req    block.Read
 	reader *engine.Reader
 	view   block.View
+	// at is the first byte of the object that the client has not got yet, left how
+	// many there are.
+	at, left int64
 	// limit bounds the wait for each block, and for the client to take it.
 	limit time.Duration
 	conn  net.Conn
+	// direct: bytes go from the mapping to the socket without passing through Go
+	// code, which must not touch pages that may be gone.
+	direct bool
 }
 
 // WriteTo implements io.WriterTo. An error, of the read or of the client, ends
@@ -139,9 +142,12 @@ func (b *body) WriteTo(w io.Writer) (n int64, err error) {
 		if err := b.conn.SetWriteDeadline(time.Now().Add(b.limit)); err != nil {
 			return n, err
 		}
-		k, err := writeView(w, &b.view)
+		k, err := b.write(w)
 		b.view.Lease.Release()
-		n += int64(k)
+		n, b.at, b.left = n+int64(k), b.at+int64(k), b.left-int64(k)
+		if errors.Is(err, syscall.EFAULT) {
+			err = b.again()
+		}
 		if err != nil {
 			return n, err
 		}
@@ -159,22 +165,44 @@ func (b *body) next() (err error) {
 	return err
 }
 
-// writeView writes a view's bytes. Large ones go from the mapping to the socket
-// without passing through Go code, which must not touch pages that may be gone:
-// bufio hands a slice on as it is when its buffer is empty and too small.
-func writeView(w io.Writer, v *block.View) (int, error) {
-	if bw, ok := w.(*bufio.Writer); ok && v.To-v.From > bw.Size() {
-		if err := bw.Flush(); err != nil {
-			return 0, err
+func (b *body) write(w io.Writer) (int, error) {
+	v := &b.view
+	if !b.direct {
+		small := make([]byte, v.To-v.From)
+		k, err := v.Lease.CopyAt(small, v.From)
+		if err != nil {
+			return k, err
 		}
-		return bw.Write(v.Lease.Raw()[v.From:v.To])
+		return w.Write(small[:k])
 	}
-	small := make([]byte, v.To-v.From)
-	k, err := v.Lease.CopyAt(small, v.From)
+	k, err := b.conn.Write(v.Lease.Raw()[v.From:v.To])
+	if errors.Is(err, syscall.EFAULT) {
+		// The kernel found no page behind the mapping. To copy is to make the cache
+		// notice: it drops the block.
+		var one [1]byte
+		_, _ = v.Lease.CopyAt(one[:], v.From+k)
+	}
+	return k, err
+}
+
+// again starts anew where the client's bytes have ended, for the block whose
+// bytes were lost under us; of the same version or not at all.
+func (b *body) again() error {
+	ctx, cancel := context.WithTimeout(context.Background(), b.limit)
+	defer cancel()
+	version := b.reader.Meta().Version
+	b.reader.Close()
+	req := b.req
+	req.Offset, req.Size = b.at, b.left
+	r, err := b.engine.Open(ctx, &req)
 	if err != nil {
-		return 0, err
+		return err
 	}
-	return w.Write(small[:k])
+	b.reader = r
+	if r.Meta().Version != version {
+		return block.ErrChanged
+	}
+	return nil
 }
 
 // Read implements io.Reader, which the type of a body stream asks for;

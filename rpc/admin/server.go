@@ -1,15 +1,18 @@
 // Package admin is the HTTP side of a node: reads for people and scripts, the
 // /api of the reference system, /vars and /metrics, health and pprof.
 //
-// It owns nothing but its listener: all it shows or changes belongs to the
+// It owns nothing but its listeners: all it shows or changes belongs to the
 // parts it was built with. The names of metrics exist here and nowhere else.
+// No request makes it hold more memory, or hold a connection for longer, than
+// the limits below say.
 package admin
 
 import (
 	"context"
+	"crypto/sha256"
 	"crypto/subtle"
-	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"strings"
@@ -17,33 +20,15 @@ import (
 	"time"
 
 	"github.com/valyala/fasthttp"
+
+	"headstart/rpc/framing"
 )
-
-// Access says what a route needs of its caller.
-type Access uint8
-
-// The kinds of access.
-const (
-	// Open routes show what anybody may see.
-	Open Access = iota
-	// Reading routes hand out data: read_token guards them.
-	Reading
-	// Changing routes change state or show the inside: admin_token guards them.
-	Changing
-)
-
-// route is one path. methods lists those it takes, separated by blanks.
-type route struct {
-	path    string
-	methods string
-	access  Access
-	handle  func(*fasthttp.RequestCtx)
-}
 
 // Limits of one connection and one request: a slow or greedy client costs no
 // more than these.
 const (
-	maxBodyBytes   = 4 << 20
+	// maxBodyBytes holds the largest list of candidates that a tablet can have.
+	maxBodyBytes   = 64 << 10
 	maxHeaderBytes = 16 << 10
 	readTimeout    = 10 * time.Second
 	writeTimeout   = 30 * time.Second
@@ -78,7 +63,7 @@ type Tokens struct {
 
 // server is what the servers of both roles share.
 type server struct {
-	routes []route
+	router
 	health *Health
 	tokens *Tokens
 	log    *slog.Logger
@@ -90,56 +75,41 @@ func newServer(health *Health, tokens *Tokens, log *slog.Logger) *server {
 		log = slog.New(slog.DiscardHandler)
 	}
 	s := &server{health: health, tokens: tokens, log: log}
-	s.routes = []route{
-		{"/livez", "GET", Open, s.livez},
-		{"/readyz", "GET", Open, s.readyz},
-	}
-	s.http = &fasthttp.Server{
-		Handler: s.dispatch, Name: "headstart",
-		MaxRequestBodySize: maxBodyBytes, ReadBufferSize: maxHeaderBytes,
-		ReadTimeout: readTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout,
-		Concurrency: maxConns, NoDefaultServerHeader: true, NoDefaultDate: true,
-		CloseOnShutdown: true, Logger: quiet{log},
-	}
+	s.router.admit = s.admitted
+	s.add(
+		route{"GET", "/livez", "", Open, s.livez},
+		route{"GET", "/readyz", "", Open, s.readyz},
+	)
+	s.add(profiling()...)
+	s.http = newHTTP(s.dispatch, log)
 	return s
 }
 
+// newHTTP returns a server whose connections have to be a framing.Conn.
+func newHTTP(h fasthttp.RequestHandler, log *slog.Logger) *fasthttp.Server {
+	return &fasthttp.Server{
+		Handler: h, ErrorHandler: broken, Logger: quiet{log},
+		MaxRequestBodySize: maxBodyBytes, ReadBufferSize: maxHeaderBytes,
+		ReadTimeout: readTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout,
+		Concurrency: maxConns, NoDefaultServerHeader: true, NoDefaultDate: true,
+		CloseOnShutdown: true, SecureErrorLogMessage: true,
+		// A form with files would go to the disk before anybody asks for it.
+		DisablePreParseMultipartForm: true,
+	}
+}
+
+// limits are what framing holds every request to.
+func limits() framing.Limits {
+	return framing.Limits{HeaderBytes: maxHeaderBytes, BodyBytes: maxBodyBytes}
+}
+
 // Serve answers on ln until Shutdown.
-func (s *server) Serve(ln net.Listener) error { return s.http.Serve(ln) }
+func (s *server) Serve(ln net.Listener) error {
+	return s.http.Serve(framing.Listener{Listener: ln, Limits: limits()})
+}
 
 // Shutdown stops taking requests and waits for those under way, or for ctx.
 func (s *server) Shutdown(ctx context.Context) error { return s.http.ShutdownWithContext(ctx) }
-
-// dispatch finds the route, checks the method and the caller, and calls it.
-func (s *server) dispatch(ctx *fasthttp.RequestCtx) {
-	path := string(ctx.Path())
-	for i := range s.routes {
-		r := &s.routes[i]
-		if r.path != path && !(strings.HasSuffix(r.path, "/*") && strings.HasPrefix(path, r.path[:len(r.path)-1])) {
-			continue
-		}
-		switch {
-		case !allows(r.methods, string(ctx.Method())):
-			ctx.Response.Header.Set("Allow", strings.ReplaceAll(r.methods, " ", ", "))
-			fail(ctx, fasthttp.StatusMethodNotAllowed, "method_not_allowed", "use "+r.methods+" for "+path)
-		case !s.admitted(ctx, r.access):
-			fail(ctx, fasthttp.StatusUnauthorized, "unauthorized", "this needs a token: Authorization: Bearer <token>")
-		default:
-			r.handle(ctx)
-		}
-		return
-	}
-	fail(ctx, fasthttp.StatusNotFound, "not_found", "no such path: "+path)
-}
-
-func allows(methods, method string) bool {
-	for m := range strings.FieldsSeq(methods) {
-		if m == method || (m == "GET" && method == "HEAD") {
-			return true
-		}
-	}
-	return false
-}
 
 // admitted compares the caller's token in constant time. The admin's token
 // opens everything.
@@ -149,19 +119,24 @@ func (s *server) admitted(ctx *fasthttp.RequestCtx, a Access) bool {
 	}
 	given := strings.TrimPrefix(string(ctx.Request.Header.Peek("Authorization")), "Bearer ")
 	set, admin := compare(s.tokens.Admin.Load(), given)
-	if a == Changing {
-		return admin || !set
+	if a == Reading {
+		readSet, reader := compare(s.tokens.Read.Load(), given)
+		return !readSet || reader || (set && admin)
 	}
-	set, reader := compare(s.tokens.Read.Load(), given)
-	return reader || admin || !set
+	if set && !admin {
+		s.log.Warn("refused a caller without the admin's token", "path", string(ctx.Path()), "from", ctx.RemoteAddr().String())
+	}
+	return !set || admin
 }
 
-// compare reports whether a token is set, and whether it was given.
+// compare reports whether a token is set, and whether it was given. Comparing
+// hashes keeps the length of the token to ourselves as well.
 func compare(want *string, given string) (set, same bool) {
 	if want == nil || *want == "" {
 		return false, false
 	}
-	return true, subtle.ConstantTimeCompare([]byte(*want), []byte(given)) == 1
+	a, b := sha256.Sum256([]byte(*want)), sha256.Sum256([]byte(given))
+	return true, subtle.ConstantTimeCompare(a[:], b[:]) == 1
 }
 
 func (s *server) livez(ctx *fasthttp.RequestCtx) { ctx.SetBodyString("ok\n") }
@@ -174,29 +149,24 @@ func (s *server) readyz(ctx *fasthttp.RequestCtx) {
 	ctx.SetBodyString("ok\n")
 }
 
-// problem is the body of every answer that is no success.
-type problem struct {
-	// Code is stable, for programs; Message is a sentence, for people.
-	Code    string `json:"code"`
-	Message string `json:"message"`
-}
-
-// fail answers with a status, a stable code and a sentence.
-func fail(ctx *fasthttp.RequestCtx, status int, code, message string) {
-	ctx.ResetBody()
-	answer(ctx, problem{code, message})
-	ctx.SetStatusCode(status)
-}
-
-// answer answers with v as JSON.
-func answer(ctx *fasthttp.RequestCtx, v any) {
-	body, err := json.MarshalIndent(v, "", "    ")
-	if err != nil {
-		ctx.SetStatusCode(fasthttp.StatusInternalServerError)
-		return
+// broken answers a request that could not be read. The connection is closed
+// behind the answer.
+func broken(ctx *fasthttp.RequestCtx, err error) {
+	var slow net.Error
+	wrong := framing.Refused(ctx.Conn())
+	switch {
+	case wrong != nil && wrong.Status == fasthttp.StatusRequestEntityTooLarge:
+		fail(ctx, wrong.Status, "body_too_large", wrong.Reason)
+	case wrong != nil && wrong.Status == fasthttp.StatusRequestHeaderFieldsTooLarge:
+		fail(ctx, wrong.Status, "header_too_large", wrong.Reason)
+	case wrong != nil:
+		fail(ctx, wrong.Status, "malformed_request", wrong.Reason)
+	case errors.As(err, &slow) && slow.Timeout():
+		fail(ctx, fasthttp.StatusRequestTimeout, "request_timeout",
+			fmt.Sprintf("the request took longer than %v to arrive", readTimeout))
+	default:
+		fail(ctx, fasthttp.StatusBadRequest, "malformed_request", "the request can't be read")
 	}
-	ctx.SetContentType("application/json")
-	ctx.SetBody(append(body, '\n'))
 }
 
 // quiet keeps fasthttp's words on broken connections at the level they deserve.
@@ -204,10 +174,5 @@ type quiet struct{ log *slog.Logger }
 
 // Printf implements fasthttp.Logger.
 func (q quiet) Printf(format string, args ...any) {
-	for _, a := range args {
-		if err, ok := a.(error); ok && errors.Is(err, net.ErrClosed) {
-			return
-		}
-	}
-	q.log.Debug("http", "detail", format)
+	q.log.Debug("http", "detail", fmt.Sprintf(format, args...))
 }

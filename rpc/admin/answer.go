@@ -1,0 +1,98 @@
+package admin
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"strconv"
+
+	"github.com/valyala/fasthttp"
+)
+
+// problem is the body of every answer that is no success.
+type problem struct {
+	// Code is stable, for programs; Message is a sentence, for people.
+	Code    string `json:"code"`
+	Message string `json:"message"`
+}
+
+// fail answers with a status, a stable code and a sentence.
+func fail(ctx *fasthttp.RequestCtx, status int, code, message string) {
+	ctx.ResetBody()
+	answer(ctx, problem{code, message})
+	ctx.SetStatusCode(status)
+}
+
+// wrongArgument answers that the caller has asked for something that there is not.
+func wrongArgument(ctx *fasthttp.RequestCtx, err error) {
+	fail(ctx, fasthttp.StatusBadRequest, "bad_argument", err.Error())
+}
+
+// done answers that what was asked for has been done.
+func done(ctx *fasthttp.RequestCtx) { answer(ctx, map[string]string{"status": "OK"}) }
+
+// answer answers with v as JSON.
+func answer(ctx *fasthttp.RequestCtx, v any) {
+	body, err := json.MarshalIndent(v, "", "    ")
+	if err != nil {
+		ctx.SetStatusCode(fasthttp.StatusInternalServerError)
+		return
+	}
+	ctx.SetContentType("application/json")
+	ctx.SetBody(append(body, '\n'))
+}
+
+// text answers with plain text.
+func text(ctx *fasthttp.RequestCtx, body string) {
+	ctx.SetContentType("text/plain; charset=utf-8")
+	ctx.SetBodyString(body)
+}
+
+// quote makes what a caller has sent fit for an answer or a log.
+func quote(s string) string {
+	const most = 200
+	if len(s) > most {
+		s = s[:most] + "…"
+	}
+	return strconv.Quote(s)
+}
+
+// number reads a decimal argument of at least least; missing means def.
+func number(args *fasthttp.Args, name string, def, least int64) (int64, error) {
+	if !args.Has(name) {
+		return def, nil
+	}
+	text := string(args.Peek(name))
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n < least || text[0] == '+' {
+		return 0, errors.New(name + "=" + quote(text) + ": want a whole number from " +
+			strconv.FormatInt(least, 10) + " to 9223372036854775807")
+	}
+	return n, nil
+}
+
+// flag reads true or false; missing means false.
+func flag(args *fasthttp.Args, name string) (bool, error) {
+	switch value := string(args.Peek(name)); value {
+	case "true":
+		return true, nil
+	case "", "false":
+		return false, nil
+	default:
+		return false, errors.New(name + "=" + quote(value) + ": want true or false")
+	}
+}
+
+// decodeStrict reads one JSON value and refuses fields it does not know.
+func decodeStrict(body []byte, v any) error {
+	d := json.NewDecoder(bytes.NewReader(body))
+	d.DisallowUnknownFields()
+	if err := d.Decode(v); err != nil {
+		return err
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return errors.New("want one JSON value and nothing behind it")
+	}
+	return nil
+}

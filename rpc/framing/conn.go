@@ -1,0 +1,92 @@
+package framing
+
+import (
+	"errors"
+	"net"
+	"time"
+)
+
+// Conn is a connection whose reader gets to see well-framed requests only. The
+// first one that is not ends it: Read then fails with an *Error, for good.
+type Conn struct {
+	net.Conn
+	scan   Scanner
+	failed error
+}
+
+// NewConn returns c behind a Scanner.
+func NewConn(c net.Conn, l Limits) *Conn { return &Conn{Conn: c, scan: Scanner{Limits: l}} }
+
+// Read implements net.Conn.
+func (c *Conn) Read(p []byte) (int, error) {
+	if c.failed != nil {
+		return 0, c.failed
+	}
+	n, err := c.Conn.Read(p)
+	good, wrong := c.scan.Scan(p[:n])
+	if wrong == nil {
+		return n, err
+	}
+	c.failed = wrong
+	if good > 0 {
+		return good, nil
+	}
+	return 0, wrong
+}
+
+// Refused returns why the connection c was refused, nil when it was not or is
+// no Conn. A server's own error does not always say: fasthttp loses the cause of
+// what goes wrong between chunks.
+func Refused(c net.Conn) *Error {
+	behind, ok := c.(*Conn)
+	if !ok {
+		return nil
+	}
+	wrong, _ := errors.AsType[*Error](behind.failed)
+	return wrong
+}
+
+// What Close spends on a client that is still sending when it is refused. To
+// close at once would reset the connection, and the client might never read why.
+const (
+	lingerTime  = time.Second
+	lingerBytes = 1 << 20
+)
+
+// Close implements net.Conn.
+func (c *Conn) Close() error {
+	if c.failed != nil {
+		c.linger()
+	}
+	return c.Conn.Close()
+}
+
+func (c *Conn) linger() {
+	half, ok := c.Conn.(interface{ CloseWrite() error })
+	if !ok || half.CloseWrite() != nil || c.Conn.SetReadDeadline(time.Now().Add(lingerTime)) != nil {
+		return
+	}
+	var scrap [4 << 10]byte
+	for n := 0; n < lingerBytes; {
+		k, err := c.Conn.Read(scrap[:])
+		if err != nil {
+			return
+		}
+		n += k
+	}
+}
+
+// Listener puts every connection that it accepts behind a Scanner.
+type Listener struct {
+	net.Listener
+	Limits Limits
+}
+
+// Accept implements net.Listener.
+func (l Listener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return NewConn(c, l.Limits), nil
+}
