@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"sync"
 
 	"headstart/cmd/config"
 	"headstart/engine/block"
@@ -35,6 +36,9 @@ type fe struct {
 	http   *admin.FE
 	line   readyLine
 	errs   chan error
+	// running is what runs beside the servers until stop is called.
+	running sync.WaitGroup
+	stop    context.CancelFunc
 }
 
 // readyLine is what a node prints when it serves: where it can be reached, its
@@ -52,6 +56,8 @@ type readyLine struct {
 
 func startFE(ctx context.Context, conf *config.Set, log *slog.Logger) (_ *fe, err error) {
 	f := &fe{log: log, errs: make(chan error, 2)}
+	running, stop := context.WithCancel(context.WithoutCancel(ctx))
+	f.stop = stop
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, f.drain(ctx))
@@ -67,6 +73,9 @@ func startFE(ctx context.Context, conf *config.Set, log *slog.Logger) (_ *fe, er
 	settings := placement.NewSettings()
 	conf.BindInt("heartbeat_interval_ms", &settings.HeartbeatIntervalMS)
 	conf.BindInt("heartbeat_timeout_ms", &settings.HeartbeatTimeoutMS)
+	// No BE can be told to warm up yet.
+	atOnce := string(placement.WithoutWarmup)
+	settings.BalanceType.Store(&atOnce)
 	directory, err := placement.NewDirectory(ctx, f.state, settings, placement.Options{Logger: log})
 	if err != nil {
 		return nil, err
@@ -91,8 +100,9 @@ func startFE(ctx context.Context, conf *config.Set, log *slog.Logger) (_ *fe, er
 	f.http = admin.NewFE(admin.FEOptions{
 		Config: conf, Directory: directory, Health: &f.health, Tokens: &f.tokens, Logger: log,
 	})
-	go func() { f.errs <- f.rpc.Serve() }()        // ended by drain
-	go func() { f.errs <- f.http.Serve(httpLn) }() // ended by drain
+	f.running.Go(func() { directory.Run(running) }) // ended by drain
+	go func() { f.errs <- f.rpc.Serve() }()         // ended by drain
+	go func() { f.errs <- f.http.Serve(httpLn) }()  // ended by drain
 	f.health.Ready()
 	f.line = readyLine{
 		Event: "ready", Role: "fe", PID: os.Getpid(), Host: conf.String("host"),
@@ -114,6 +124,8 @@ func (f *fe) drain(ctx context.Context) error {
 	if f.http != nil {
 		errs = append(errs, f.http.Shutdown(ctx))
 	}
+	f.stop()
+	f.running.Wait()
 	if f.state != nil {
 		errs = append(errs, f.state.Close())
 	}

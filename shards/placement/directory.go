@@ -24,6 +24,8 @@ type Settings struct {
 	// HeartbeatTimeoutMS is how long a BE may be silent and still count as
 	// alive. Less than two intervals count as two.
 	HeartbeatTimeoutMS atomic.Int64
+	// BalanceType is how tablets move in groups that don't say so themselves.
+	BalanceType atomic.Pointer[string]
 }
 
 // NewSettings returns the defaults.
@@ -31,7 +33,17 @@ func NewSettings() *Settings {
 	s := &Settings{}
 	s.HeartbeatIntervalMS.Store(1000)
 	s.HeartbeatTimeoutMS.Store(5000)
+	balance := string(AsyncWarmup)
+	s.BalanceType.Store(&balance)
 	return s
+}
+
+// balanceType returns the setting, AsyncWarmup for a name that there isn't.
+func (s *Settings) balanceType() BalanceType {
+	if t, err := ParseBalanceType(*s.BalanceType.Load()); err == nil {
+		return t
+	}
+	return AsyncWarmup
 }
 
 func (s *Settings) limits() limits {
@@ -46,17 +58,37 @@ type Options struct {
 	MaxBackends int
 	// MaxAssignments bounds the explicit assignments; 0 means 4,000,000.
 	MaxAssignments int
+	// MaxTablets bounds the tablets known, those that are counted, warmed up and
+	// listed; 0 means 4,000,000.
+	MaxTablets int
+	// TabletExpiryDays is after how many days a tablet that nobody asks for is
+	// not known any more; 0 means 7.
+	TabletExpiryDays int
 	// Logger gets one line for each change of state; nil discards them.
 	Logger *slog.Logger
 }
 
 // Validate refuses what can't be meant.
 func (o *Options) Validate() error {
-	if o.MaxBackends < 0 || o.MaxAssignments < 0 {
-		return fmt.Errorf("placement: MaxBackends %d, MaxAssignments %d: want 0 (default) or more",
-			o.MaxBackends, o.MaxAssignments)
+	if min(o.MaxBackends, o.MaxAssignments, o.MaxTablets, o.TabletExpiryDays) < 0 {
+		return fmt.Errorf("placement: MaxBackends %d, MaxAssignments %d, MaxTablets %d, TabletExpiryDays %d: want 0 (default) or more",
+			o.MaxBackends, o.MaxAssignments, o.MaxTablets, o.TabletExpiryDays)
 	}
 	return nil
+}
+
+func (o *Options) setDefaults() {
+	for _, d := range [...]struct {
+		value *int
+		def   int
+	}{{&o.MaxBackends, 10_000}, {&o.MaxAssignments, 4_000_000}, {&o.MaxTablets, 4_000_000}, {&o.TabletExpiryDays, 7}} {
+		if *d.value == 0 {
+			*d.value = d.def
+		}
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
 }
 
 // Directory is the FE's service: BEs report to it, and it answers who serves
@@ -81,6 +113,9 @@ type Directory struct {
 		sync.Mutex
 		*registry
 	}
+	// tablets is shared with the registry.
+	tablets known
+	counts  tabletCounts
 	// table is written under mu. A reader may conclude that who is in it could be
 	// handed out when it was made, and until its goodUntil.
 	table atomic.Pointer[table]
@@ -104,22 +139,15 @@ func NewDirectory(ctx context.Context, store Store, settings *Settings, options 
 	if err := options.Validate(); err != nil {
 		return nil, err
 	}
-	if options.MaxBackends == 0 {
-		options.MaxBackends = 10_000
-	}
-	if options.MaxAssignments == 0 {
-		options.MaxAssignments = 4_000_000
-	}
-	if options.Logger == nil {
-		options.Logger = slog.New(slog.DiscardHandler)
-	}
+	options.setDefaults()
 	state, err := store.Load(ctx, rand.Text())
 	if err != nil {
 		return nil, fmt.Errorf("load the FE's state: %w", err)
 	}
 	d := &Directory{store: store, settings: settings, options: options, clusterID: state.ClusterID}
+	d.tablets.max = int64(options.MaxTablets)
 	now := time.Now()
-	if d.mu.registry, err = newRegistry(state, now); err != nil {
+	if d.mu.registry, err = newRegistry(state, settings, &d.tablets, now); err != nil {
 		return nil, fmt.Errorf("load the FE's state: %w", err)
 	}
 	d.table.Store(d.mu.table(now, settings.limits()))
@@ -233,7 +261,8 @@ func (d *Directory) register(ctx context.Context, h Heartbeat) (int64, error) {
 func (d *Directory) plan(h *Heartbeat) (c Change, mayWait bool, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	b, err := d.mu.find(h, time.Now())
+	now := time.Now()
+	b, err := d.mu.find(h, now)
 	if err != nil {
 		return Change{}, false, err
 	}
@@ -242,7 +271,7 @@ func (d *Directory) plan(h *Heartbeat) (c Change, mayWait bool, err error) {
 		return Change{}, false, fmt.Errorf("%w: %d backends or groups are known already; drop those that are gone", ErrFull, limit)
 	}
 	mayWait = b != nil && b.Heartbeat.GroupID == h.GroupID
-	return d.mu.plan(b, *h), mayWait, nil
+	return d.mu.plan(b, *h, now), mayWait, nil
 }
 
 // saveLocked is called with change held. It logs when the store begins to
@@ -272,15 +301,19 @@ func (d *Directory) Lookup(_ context.Context, routes []block.Route) ([][]Holder,
 	if len(routes) > MaxLookup {
 		return nil, fmt.Errorf("%w lookup of %d routes: want at most %d", ErrInvalid, len(routes), MaxLookup)
 	}
-	t := d.current(time.Now())
+	now := time.Now()
+	t, today := d.current(now), day(now)
 	holders := make([]Holder, 0, len(routes)*len(t.groups))
 	answer := make([][]Holder, len(routes))
 	for i, route := range routes {
 		if err := checkRoute(route); err != nil {
 			return nil, err
 		}
-		from := len(holders)
-		holders = t.appendHolders(holders, route)
+		key, from := keyOf(route), len(holders)
+		if route.Kind == block.RouteTablet {
+			d.tablets.note(route.ID, key, today)
+		}
+		holders = t.appendHolders(holders, route, key)
 		answer[i] = holders[from:len(holders):len(holders)]
 	}
 	return answer, nil
@@ -307,9 +340,16 @@ func (d *Directory) current(now time.Time) *table {
 
 // Backends lists all backends, in the order of their numbers.
 func (d *Directory) Backends() []BackendView {
+	tablets := d.counts.get(d.current(time.Now()), &d.tablets)
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.mu.backends(time.Now(), d.settings.limits())
+	return d.mu.backends(tablets, time.Now(), d.settings.limits())
+}
+
+// Tablets returns how many tablets are known, and how often one was not taken
+// in because there were too many.
+func (d *Directory) Tablets() (known, refused int64) {
+	return d.tablets.size.Load(), d.tablets.refused.Load()
 }
 
 // Groups lists all compute groups, in the order of their ids.

@@ -49,16 +49,45 @@ func assignment(routes []block.Route, groupID string, backendID int64) (Change, 
 }
 
 // SetDecommissioned says whether a backend is kept from being handed out, over
-// its restarts.
+// its restarts. Its tablets leave it, or come back to it, in a round of balance.
 func (d *Directory) SetDecommissioned(ctx context.Context, backendID int64, on bool) error {
 	return d.alter(ctx, func(r *registry) (Change, error) {
 		b := r.byID[backendID]
 		if b == nil {
 			return Change{}, fmt.Errorf("%w backend %d", ErrUnknown, backendID)
 		}
-		rec := b.Record
+		c := Change{Backends: []Record{b.Record}}
+		rec := &c.Backends[0]
 		rec.Decommissioned = on
-		return Change{Backends: []Record{rec}}, nil
+		switch {
+		case on && rec.Membership == Member && r.settled(b.Heartbeat.GroupID, b.ID, time.Now(), Member, Waiting):
+			rec.Membership = Out
+			c.Assignments = r.assignmentsOf(b, 0)
+		case !on && rec.Membership == Out:
+			rec.Membership = r.entry(b.Heartbeat.GroupID, b.ID, time.Now())
+		}
+		return c, nil
+	})
+}
+
+// SetBalance sets how the tablets of a group move: "" and 0 leave it to the FE.
+func (d *Directory) SetBalance(ctx context.Context, groupID string, t BalanceType, warmUpTimeoutS int) error {
+	if t != "" {
+		if _, err := ParseBalanceType(string(t)); err != nil {
+			return err
+		}
+	}
+	if warmUpTimeoutS < 0 {
+		return fmt.Errorf("%w balance_warm_up_task_timeout %d: want 1 or more seconds", ErrInvalid, warmUpTimeoutS)
+	}
+	return d.alter(ctx, func(r *registry) (Change, error) {
+		g := r.groups[groupID]
+		if g == nil {
+			return Change{}, fmt.Errorf("%w compute group %q", ErrUnknown, groupID)
+		}
+		changed := g.Group
+		changed.BalanceType, changed.WarmUpTimeoutS = t, warmUpTimeoutS
+		return Change{Groups: []Group{changed}}, nil
 	})
 }
 

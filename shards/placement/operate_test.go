@@ -57,8 +57,8 @@ func TestS81_AssignmentGoesBeforeRank(t *testing.T) {
 		f.restart()
 		f.wantHolders(tablet(), primary)
 		for _, v := range f.Backends() {
-			if v.TabletNum != 0 {
-				t.Errorf("%s still has %d tablets", v.Host, v.TabletNum)
+			if v.Assigned != 0 {
+				t.Errorf("%s still has %d tablets", v.Host, v.Assigned)
 			}
 		}
 	})
@@ -78,8 +78,8 @@ func TestS81_AssignmentEndsWithItsBackend(t *testing.T) {
 		f.wantHolders(tablet(), "a", "b")
 		f.restart() // refuses a store whose assignments point nowhere
 		for _, v := range f.Backends() {
-			if v.TabletNum != 0 {
-				t.Errorf("%s still has %d tablets", v.Host, v.TabletNum)
+			if v.Assigned != 0 {
+				t.Errorf("%s still has %d tablets", v.Host, v.Assigned)
 			}
 		}
 	})
@@ -106,8 +106,8 @@ func TestAssignRefusesWhatItCannotKeep(t *testing.T) {
 				t.Errorf("%s: %v, want %v", name, c.got, c.want)
 			}
 		}
-		if v := f.Backends()[0]; v.TabletNum != 0 {
-			t.Errorf("%d tablets were assigned by refused calls", v.TabletNum)
+		if v := f.Backends()[0]; v.Assigned != 0 {
+			t.Errorf("%d tablets were assigned by refused calls", v.Assigned)
 		}
 		if _, err := placement.NewDirectory(t.Context(), f.bolt, f.settings, placement.Options{MaxBackends: -1}); err == nil {
 			t.Error("a negative bound was taken")

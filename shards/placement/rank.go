@@ -31,8 +31,9 @@ type member struct {
 // best draw, so that a logarithm is taken once a weight, not once a member. It
 // never changes.
 type ranking struct {
-	// seeds and holders are parallel; seeds is all that the search walks.
+	// seeds, ids and holders are parallel; seeds is all that the search walks.
 	seeds   []uint64
+	ids     []int64
 	holders []Holder
 	classes []class
 	// at is the position of each member by its backend's number.
@@ -54,6 +55,7 @@ func newRanking(members []member) *ranking {
 	r := &ranking{at: make(map[int64]int, len(members))}
 	for i, m := range members {
 		r.seeds = append(r.seeds, seedOf(m.holder.Addr))
+		r.ids = append(r.ids, m.id)
 		r.holders = append(r.holders, m.holder)
 		r.at[m.id] = i
 		if i == 0 || members[i-1].weight != m.weight {
@@ -67,22 +69,48 @@ func newRanking(members []member) *ranking {
 // first returns the position of the member that ranks first for the route of
 // key, -1 when there are no members.
 func (r *ranking) first(key uint64) int {
-	best, least, from := -1, math.Inf(1), 0
+	at, _ := r.best(key)
+	return at
+}
+
+// best returns first and the cost of its draw: of two rankings that one has the
+// route whose best costs less. Without members the cost is infinite.
+func (r *ranking) best(key uint64) (at int, cost float64) {
+	at, cost = -1, math.Inf(1)
+	from := 0
 	for _, c := range r.classes {
-		at, top := from, uint64(0)
+		here, top := from, uint64(0)
 		for i, seed := range r.seeds[from:c.end] {
 			if h := draw(key, seed); h > top {
-				at, top = from+i, h
+				here, top = from+i, h
 			}
 		}
 		// The draw as an exponential variate of rate weight: the least wins.
 		unit := (float64(top>>11) + 0.5) / (1 << 53)
-		if cost := -math.Log(unit) / c.weight; cost < least {
-			best, least = at, cost
+		if price := -math.Log(unit) / c.weight; price < cost {
+			at, cost = here, price
 		}
 		from = c.end
 	}
-	return best
+	return at, cost
+}
+
+// undercuts reports whether a member's draw costs less than cost. It stops at
+// the first that does: against a good draw of one other member that is after a
+// handful of draws, however many members there are.
+func (r *ranking) undercuts(key uint64, cost float64) bool {
+	from := 0
+	for _, c := range r.classes {
+		// best's price, solved for the draw.
+		limit := math.Exp(-cost*c.weight)*(1<<53) - 0.5
+		for _, seed := range r.seeds[from:c.end] {
+			if float64(draw(key, seed)>>11) > limit {
+				return true
+			}
+		}
+		from = c.end
+	}
+	return false
 }
 
 // position returns the position of a backend, -1 when it is not a member.

@@ -17,12 +17,15 @@ const usurpAfter = time.Minute
 // registry is who the FE knows. It is not safe for concurrent use; Directory
 // guards it. Its methods are told the time.
 type registry struct {
+	settings *Settings
+	known    *known
 	// started is when this FE began to listen.
 	started time.Time
 	lastID  int64
 	byID    map[int64]*backend
 	byAddr  map[block.Addr]*backend
 	groups  map[string]*group
+	jobs    map[int64]*Job
 	// assigned counts the assignments of all groups.
 	assigned int
 }
@@ -39,28 +42,34 @@ type backend struct {
 	liveSince time.Time
 	// assigned counts the routes assigned to the backend.
 	assigned int
+	// notBefore is when a backend that a round has sent back may join again.
+	notBefore time.Time
 }
 
-// group is a Group and the routes that are assigned in it. Lookups read the
-// map while Directory writes it: xsync's readers never block, its writers lock
-// a bucket.
+// group is a Group, its last round, and the routes that are assigned in it.
+// Lookups read the map while Directory writes it: xsync's readers never block,
+// its writers lock a bucket.
 type group struct {
 	Group
+	round    Round
 	assigned *xsync.MapOf[block.Route, int64]
 }
 
 // limits is what liveness is judged by, read from Settings once a judgement.
 type limits struct{ interval, timeout time.Duration }
 
-func newRegistry(s State, now time.Time) (*registry, error) {
+func newRegistry(s State, settings *Settings, tablets *known, now time.Time) (*registry, error) {
 	r := &registry{
-		started: now,
-		lastID:  s.LastBackendID,
-		byID:    make(map[int64]*backend, len(s.Backends)),
-		byAddr:  make(map[block.Addr]*backend, len(s.Backends)),
-		groups:  make(map[string]*group),
+		settings: settings,
+		known:    tablets,
+		started:  now,
+		lastID:   s.LastID,
+		byID:     make(map[int64]*backend, len(s.Backends)),
+		byAddr:   make(map[block.Addr]*backend, len(s.Backends)),
+		groups:   make(map[string]*group),
+		jobs:     make(map[int64]*Job),
 	}
-	r.apply(Change{Groups: s.Groups, Backends: s.Backends})
+	r.apply(Change{Groups: s.Groups, Backends: s.Backends, Jobs: s.Jobs})
 	for _, b := range r.byID {
 		if r.groups[b.Heartbeat.GroupID] == nil {
 			return nil, fmt.Errorf("the store has backend %d but not its group %q", b.ID, b.Heartbeat.GroupID)
@@ -72,7 +81,17 @@ func newRegistry(s State, now time.Time) (*registry, error) {
 				a.Route, a.GroupID, a.BackendID)
 		}
 	}
-	r.apply(Change{Assignments: s.Assignments})
+	for _, round := range s.Rounds {
+		if r.groups[round.GroupID] == nil {
+			return nil, fmt.Errorf("the store has a round of balance of group %q but not the group", round.GroupID)
+		}
+	}
+	r.apply(Change{Assignments: s.Assignments, Rounds: s.Rounds})
+	for _, tb := range s.Tablets {
+		if err := tablets.merge(tb); err != nil {
+			return nil, err
+		}
+	}
 	return r, nil
 }
 
@@ -107,7 +126,7 @@ func (r *registry) find(h *Heartbeat, now time.Time) (*backend, error) {
 
 // plan returns the change that a heartbeat makes, which has one backend: b
 // with its new record, or a new one when b is nil.
-func (r *registry) plan(b *backend, h Heartbeat) Change {
+func (r *registry) plan(b *backend, h Heartbeat, now time.Time) Change {
 	rec := Record{ID: r.lastID + 1}
 	if b != nil {
 		rec = b.Record
@@ -115,6 +134,9 @@ func (r *registry) plan(b *backend, h Heartbeat) Change {
 	var c Change
 	if b != nil && rec.Heartbeat.GroupID != h.GroupID {
 		c.Assignments = r.assignmentsOf(b, 0)
+	}
+	if b == nil || rec.Heartbeat.GroupID != h.GroupID {
+		rec.Membership = r.entry(h.GroupID, rec.ID, now)
 	}
 	rec.Heartbeat = h
 	c.Backends = []Record{rec}
@@ -160,6 +182,16 @@ func (r *registry) apply(c Change) {
 			continue
 		}
 		r.groups[g.ID] = &group{Group: g, assigned: xsync.NewMapOfWithHasher[block.Route, int64](hashRoute)}
+	}
+	for _, round := range c.Rounds {
+		r.groups[round.GroupID].round = round
+	}
+	for _, j := range c.Jobs {
+		r.lastID = max(r.lastID, j.ID)
+		r.jobs[j.ID] = &j
+	}
+	for _, id := range c.DroppedJobs {
+		delete(r.jobs, id)
 	}
 	for _, a := range c.Assignments {
 		r.assign(a)
@@ -225,7 +257,7 @@ func (b *backend) alive(now time.Time, l limits) bool {
 // backends that it knows have time for a first heartbeat: were they left out
 // at once, every tablet would seem to move to whoever was heard first.
 func (r *registry) goodUntil(b *backend, l limits) time.Time {
-	if b.Heartbeat.Leaving || b.Decommissioned || r.groups[b.Heartbeat.GroupID].Suspended {
+	if b.Heartbeat.Leaving || b.Membership == Waiting || b.Membership == Out || r.groups[b.Heartbeat.GroupID].Suspended {
 		return time.Time{}
 	}
 	if b.heard.IsZero() {

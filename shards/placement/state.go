@@ -15,8 +15,10 @@ var (
 	ErrStale = errors.New("stale process")
 	// ErrFull: a bound of Options is reached.
 	ErrFull = errors.New("full")
-	// ErrUnknown: there is no such backend or group.
+	// ErrUnknown: there is no such backend, group or job.
 	ErrUnknown = errors.New("unknown")
+	// ErrOver: what was to be changed has ended, or another has taken its place.
+	ErrOver = errors.New("over")
 )
 
 // Record is a backend as the store keeps it. It is written when it differs
@@ -26,8 +28,10 @@ type Record struct {
 	// Heartbeat is the last one that told something new; what is for show only
 	// may have moved since.
 	Heartbeat Heartbeat
-	// Decommissioned is set by an operator and outlives the process.
+	// Decommissioned is set by an operator and outlives the process: the next
+	// round of balance takes the backend's tablets away.
 	Decommissioned bool
+	Membership     Membership `json:",omitempty"`
 }
 
 // Group is a compute group as the store keeps it.
@@ -35,6 +39,10 @@ type Group struct {
 	ID, Name string
 	// Suspended keeps all its backends from being handed out.
 	Suspended bool
+	// BalanceType is "" for the FE's own setting, WarmUpTimeoutS 0 for
+	// DefaultWarmUpTimeoutS.
+	BalanceType    BalanceType `json:",omitempty"`
+	WarmUpTimeoutS int         `json:",omitempty"`
 }
 
 // Assignment names the backend that serves a route for a group, whatever the
@@ -48,20 +56,29 @@ type Assignment struct {
 // State is everything that is kept.
 type State struct {
 	ClusterID string
-	// LastBackendID is the highest number that was ever given to a backend, so
+	// LastID is the highest number that was ever given to a backend or a job, so
 	// that none is given twice.
-	LastBackendID int64
-	Backends      []Record
-	Groups        []Group
-	Assignments   []Assignment
+	LastID      int64
+	Backends    []Record
+	Groups      []Group
+	Assignments []Assignment
+	Rounds      []Round
+	Jobs        []Job
+	Tablets     []TabletBucket
 }
 
-// Change is what one step alters: records to put, and backends to drop.
+// Change is what one step alters: records to put, and numbers of backends and
+// jobs to drop.
 type Change struct {
 	Backends    []Record
 	Dropped     []int64
 	Groups      []Group
 	Assignments []Assignment
+	Rounds      []Round
+	Jobs        []Job
+	DroppedJobs []int64
+	// Tablets stand alone: a change that has any has nothing else.
+	Tablets []TabletBucket
 }
 
 // Store keeps the state over restarts.

@@ -24,7 +24,8 @@ type BackendView struct {
 	// LastHeartbeat is zero when this FE has heard none.
 	LastStartTime, LastHeartbeat time.Time
 	Alive, SystemDecommissioned  bool
-	// TabletNum counts the routes assigned explicitly.
+	// TabletNum counts the known tablets that the backend serves; it may lag
+	// behind by a moment, the longer the more tablets there are.
 	TabletNum int
 	// The capacities are those of the File Cache, in bytes; nothing of it is
 	// trash or remote.
@@ -46,7 +47,10 @@ type BackendView struct {
 	// What follows has no column of its own.
 	NodeID, GroupID, GroupName, Location string
 	// Leaving is set while the backend drains.
-	Leaving bool
+	Leaving    bool
+	Membership Membership
+	// Assigned counts the routes that are assigned explicitly.
+	Assigned int
 }
 
 // GroupView is one compute group.
@@ -56,17 +60,23 @@ type GroupView struct {
 	Status string
 	// Backends counts all of the group's, Alive those of them that are alive.
 	Backends, Alive int
+	BalanceType     BalanceType
+	WarmUpTimeout   time.Duration
+	// Round is the last round of balance, its zero value when there was none.
+	Round Round
 }
 
 // backends returns all backends in the order of their numbers.
-func (r *registry) backends(now time.Time, l limits) []BackendView {
+func (r *registry) backends(tablets map[int64]int, now time.Time, l limits) []BackendView {
 	status := make(map[string]string, len(r.groups))
 	for _, g := range r.groupViews(now, l) {
 		status[g.ID] = g.Status
 	}
 	views := make([]BackendView, 0, len(r.byID))
 	for _, b := range r.byID {
-		views = append(views, b.view(status[b.Heartbeat.GroupID], now, l))
+		v := b.view(status[b.Heartbeat.GroupID], now, l)
+		v.TabletNum = tablets[b.ID]
+		views = append(views, v)
 	}
 	slices.SortFunc(views, func(a, b BackendView) int { return cmp.Compare(a.BackendID, b.BackendID) })
 	return views
@@ -80,7 +90,6 @@ func (b *backend) view(groupStatus string, now time.Time, l limits) BackendView 
 		BrpcPort: h.BrpcPort, ArrowFlightSQLPort: h.ArrowFlightSQLPort,
 		LastStartTime: h.Started, LastHeartbeat: b.heard,
 		Alive: b.alive(now, l), SystemDecommissioned: b.Decommissioned,
-		TabletNum:        b.assigned,
 		DataUsedCapacity: h.CacheUsedBytes, AvailCapacity: max(0, h.CacheCapacityBytes-h.CacheUsedBytes),
 		TotalCapacity: h.CacheCapacityBytes,
 		Tag:           h.tag(groupStatus), Version: h.Version,
@@ -88,7 +97,7 @@ func (b *backend) view(groupStatus string, now time.Time, l limits) BackendView 
 		CPUCores: h.CPUCores, Memory: h.MemoryBytes,
 		NodeRole: "computation",
 		NodeID:   h.NodeID, GroupID: h.GroupID, GroupName: h.GroupName, Location: h.Location,
-		Leaving: h.Leaving,
+		Leaving: h.Leaving, Membership: b.Membership, Assigned: b.assigned,
 	}
 	if v.TotalCapacity > 0 {
 		v.UsedPct = 100 * float64(v.DataUsedCapacity) / float64(v.TotalCapacity)
@@ -128,7 +137,10 @@ func (r *registry) groupViews(now time.Time, l limits) []GroupView {
 	views := make([]GroupView, 0, len(r.groups))
 	for id, g := range r.groups {
 		c := counts[id]
-		v := GroupView{ID: id, Name: g.Name, Status: statusNormal, Backends: c.all, Alive: c.alive}
+		v := GroupView{
+			ID: id, Name: g.Name, Status: statusNormal, Backends: c.all, Alive: c.alive,
+			BalanceType: g.balanceType(r.settings), WarmUpTimeout: g.warmUpTimeout(), Round: g.round,
+		}
 		switch {
 		case g.Suspended:
 			v.Status = statusSuspended

@@ -9,8 +9,6 @@ package store
 
 import (
 	"context"
-	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"runtime/debug"
@@ -20,18 +18,13 @@ import (
 	"go.etcd.io/bbolt"
 	bbolterrors "go.etcd.io/bbolt/errors"
 
-	"headstart/engine/block"
 	"headstart/shards/placement"
 )
 
-// schema is the version of the layout. Fields may be added to the JSON values
-// without a new one; whatever an older program would misread needs one.
-//
-//	meta         "schema", "cluster_id", "last_backend_id" → text
-//	backends     number (8 bytes, big endian)              → placement.Record, JSON
-//	groups       id                                        → placement.Group, JSON
-//	assignments  kind (1), routing key (8), group id       → number (8)
-const schema = 1
+// tables are the buckets of the file.
+func tables() []string {
+	return []string{"meta", "backends", "groups", "assignments", "rounds", "jobs", "tablets"}
+}
 
 // lockTimeout is how long Open waits for another process to let go of the file.
 const lockTimeout = time.Second
@@ -114,7 +107,7 @@ func found(tx *bbolt.Tx, clusterID string) error {
 	if tx.Bucket([]byte("meta")) != nil {
 		return nil
 	}
-	for _, name := range [...]string{"meta", "backends", "groups", "assignments"} {
+	for _, name := range tables() {
 		if _, err := tx.CreateBucket([]byte(name)); err != nil {
 			return err
 		}
@@ -123,55 +116,27 @@ func found(tx *bbolt.Tx, clusterID string) error {
 	return errors.Join(
 		meta.Put([]byte("schema"), []byte(strconv.Itoa(schema))),
 		meta.Put([]byte("cluster_id"), []byte(clusterID)),
-		meta.Put([]byte("last_backend_id"), []byte(strconv.Itoa(firstBackendID-1))),
+		meta.Put([]byte("last_id"), []byte(strconv.Itoa(firstID-1))),
 	)
 }
 
-// firstBackendID is the number of the first backend, as the reference counts.
-const firstBackendID = 10001
-
-func load(tx *bbolt.Tx) (s placement.State, err error) {
+func load(tx *bbolt.Tx) (placement.State, error) {
 	meta := tx.Bucket([]byte("meta"))
-	s.ClusterID = string(meta.Get([]byte("cluster_id")))
-	if s.LastBackendID, err = strconv.ParseInt(string(meta.Get([]byte("last_backend_id"))), 10, 64); err != nil {
-		return s, fmt.Errorf("meta: last_backend_id: %w", err)
-	}
-	err = tx.Bucket([]byte("backends")).ForEach(func(key, value []byte) error {
-		var r placement.Record
-		if err := json.Unmarshal(value, &r); err != nil {
-			return fmt.Errorf("backend %x: %w", key, err)
-		}
-		s.Backends = append(s.Backends, r)
-		return nil
-	})
+	lastID, err := strconv.ParseInt(string(meta.Get([]byte("last_id"))), 10, 64)
 	if err != nil {
-		return s, err
+		return placement.State{}, fmt.Errorf("meta: last_id: %w", err)
 	}
-	names := map[string]string{} // so that a million assignments share a few strings
-	err = tx.Bucket([]byte("groups")).ForEach(func(key, value []byte) error {
-		var g placement.Group
-		if err := json.Unmarshal(value, &g); err != nil {
-			return fmt.Errorf("group %q: %w", key, err)
+	var r reader
+	for _, name := range tables()[1:] {
+		table := tx.Bucket([]byte(name))
+		if table == nil {
+			return placement.State{}, fmt.Errorf("the file lacks %s", name)
 		}
-		s.Groups = append(s.Groups, g)
-		names[g.ID] = g.ID
-		return nil
-	})
-	if err != nil {
-		return s, err
+		if err := table.ForEach(func(key, value []byte) error { return r.add(name, key, value) }); err != nil {
+			return placement.State{}, err
+		}
 	}
-	err = tx.Bucket([]byte("assignments")).ForEach(func(key, value []byte) error {
-		if len(key) < 9 || len(value) != 8 {
-			return fmt.Errorf("assignment %x: %d bytes as key and %d as value", key, len(key), len(value))
-		}
-		s.Assignments = append(s.Assignments, placement.Assignment{
-			Route:     block.Route{Kind: block.RouteKind(key[0]), ID: binary.BigEndian.Uint64(key[1:9])},
-			GroupID:   names[string(key[9:])],
-			BackendID: int64(binary.BigEndian.Uint64(value)),
-		})
-		return nil
-	})
-	return s, err
+	return r.state(string(meta.Get([]byte("cluster_id"))), lastID), nil
 }
 
 // Save implements placement.Store.
@@ -186,66 +151,33 @@ func (b *Bolt) Save(_ context.Context, c placement.Change) error {
 }
 
 func save(tx *bbolt.Tx, c placement.Change) error {
-	if err := saveBackends(tx, c); err != nil {
-		return err
-	}
-	groups := tx.Bucket([]byte("groups"))
-	for _, g := range c.Groups {
-		value, err := json.Marshal(g)
-		if err != nil {
-			return err
-		}
-		if err := groups.Put([]byte(g.ID), value); err != nil {
-			return err
-		}
-	}
-	assignments := tx.Bucket([]byte("assignments"))
-	for _, a := range c.Assignments {
-		key := binary.BigEndian.AppendUint64([]byte{byte(a.Route.Kind)}, a.Route.ID)
-		key = append(key, a.GroupID...)
-		var err error
-		if a.BackendID == 0 {
-			err = assignments.Delete(key)
-		} else {
-			err = assignments.Put(key, number(a.BackendID))
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func saveBackends(tx *bbolt.Tx, c placement.Change) error {
-	meta, backends := tx.Bucket([]byte("meta")), tx.Bucket([]byte("backends"))
-	last, err := strconv.ParseInt(string(meta.Get([]byte("last_backend_id"))), 10, 64)
+	rows, lastID, err := rowsOf(c)
 	if err != nil {
 		return err
 	}
-	for _, r := range c.Backends {
-		value, err := json.Marshal(r)
-		if err != nil {
+	meta := tx.Bucket([]byte("meta"))
+	last, err := strconv.ParseInt(string(meta.Get([]byte("last_id"))), 10, 64)
+	if err != nil {
+		return err
+	}
+	if lastID > last {
+		if err := meta.Put([]byte("last_id"), strconv.AppendInt(nil, lastID, 10)); err != nil {
 			return err
-		}
-		if err := backends.Put(number(r.ID), value); err != nil {
-			return err
-		}
-		if r.ID > last {
-			last = r.ID
-			if err := meta.Put([]byte("last_backend_id"), strconv.AppendInt(nil, last, 10)); err != nil {
-				return err
-			}
 		}
 	}
-	for _, id := range c.Dropped {
-		if err := backends.Delete(number(id)); err != nil {
+	for _, r := range rows {
+		table := tx.Bucket([]byte(r.table))
+		if r.value == nil {
+			err = table.Delete(r.key)
+		} else {
+			err = table.Put(r.key, r.value)
+		}
+		if err != nil {
 			return err
 		}
 	}
 	return nil
 }
-
-func number(id int64) []byte { return binary.BigEndian.AppendUint64(nil, uint64(id)) }
 
 // guarded runs f and makes errors of its panics: bbolt panics on a damaged
 // file, and a page that lies past the end of a truncated one is a fault.

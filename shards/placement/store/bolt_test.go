@@ -39,6 +39,31 @@ func fullRecord(id int64) placement.Record {
 	}}
 }
 
+func fullRound(groupID string) placement.Round {
+	at := time.Date(2026, 11, 29, 1, 2, 3, 4, time.UTC)
+	r := placement.Round{
+		GroupID: groupID, Type: placement.SyncWarmup, Started: at, Ended: at.Add(time.Minute), Moves: 5,
+		RoundCounts: placement.RoundCounts{Moved: 4, Warm: 3, TimedOut: 2, Failed: 1},
+	}
+	r.Switched.Add(70)
+	return r
+}
+
+func fullJob(id int64) placement.Job {
+	at := time.Date(2026, 11, 29, 1, 2, 3, 4, time.UTC)
+	j := placement.Job{
+		ID: id, Type: placement.JobTablet, SrcGroup: "cg1", DstGroup: "cg2", Tablets: []uint64{1, 1 << 63},
+		Prefix: block.Object{Store: "s3", Bucket: "b", Key: "k/"}, IntervalS: 60, Status: placement.JobRunning,
+		Created: at, Started: at.Add(time.Second), Finished: at.Add(time.Minute),
+		JobProgress: placement.JobProgress{
+			Step: 8, After: "k/1", Listed: true, FinishBatch: 1, AllBatch: 2, Blocks: 3, Bytes: 4, BytesListed: 5,
+			FailedParts: 6, Err: "why", Warning: "what",
+		},
+	}
+	j.Done.Add(1)
+	return j
+}
+
 func open(t *testing.T, path string) *Bolt {
 	t.Helper()
 	b, err := Open(path)
@@ -66,7 +91,7 @@ func TestS86_WhatIsSavedIsLoaded(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "fe.db")
 	b := open(t, path)
 	s, err := b.Load(t.Context(), "cluster1")
-	if err != nil || !reflect.DeepEqual(s, placement.State{ClusterID: "cluster1", LastBackendID: 10000}) {
+	if err != nil || !reflect.DeepEqual(s, placement.State{ClusterID: "cluster1", LastID: 10000}) {
 		t.Fatalf("a new store has %+v, %v", s, err)
 	}
 	tablet, external := block.TabletRoute(1), block.Route{Kind: block.RouteExternal, ID: 1}
@@ -79,6 +104,9 @@ func TestS86_WhatIsSavedIsLoaded(t *testing.T) {
 			{Route: tablet, GroupID: "cg1", BackendID: 10002}, {Route: external, GroupID: "cg1", BackendID: 10001},
 		}},
 		{Dropped: []int64{10002}, Assignments: []placement.Assignment{{Route: tablet, GroupID: "cg1"}}},
+		{Rounds: []placement.Round{fullRound("cg2")}, Jobs: []placement.Job{fullJob(10003), fullJob(10004)}},
+		{Rounds: []placement.Round{fullRound("cg1")}, DroppedJobs: []int64{10004}},
+		{Tablets: []placement.TabletBucket{{Index: 4095, Data: []byte("data")}}},
 	} {
 		if err := b.Save(t.Context(), c); err != nil {
 			t.Fatal(err)
@@ -88,10 +116,13 @@ func TestS86_WhatIsSavedIsLoaded(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := placement.State{
-		ClusterID: "cluster1", LastBackendID: 10002,
+		ClusterID: "cluster1", LastID: 10004,
 		Backends:    []placement.Record{fullRecord(10001)},
 		Groups:      []placement.Group{{ID: "cg1", Name: "group", Suspended: true}},
 		Assignments: []placement.Assignment{{Route: external, GroupID: "cg1", BackendID: 10001}},
+		Rounds:      []placement.Round{fullRound("cg1"), fullRound("cg2")},
+		Jobs:        []placement.Job{fullJob(10003)},
+		Tablets:     []placement.TabletBucket{{Index: 4095, Data: []byte("data")}},
 	}
 	if got := loaded(t, open(t, path)); !reflect.DeepEqual(got, want) {
 		t.Errorf("loaded %+v\nwant   %+v", got, want)
@@ -100,16 +131,24 @@ func TestS86_WhatIsSavedIsLoaded(t *testing.T) {
 
 // A field that is renamed would be lost by the stores that exist: schema 1.
 func TestS86_StoredFormDoesNotChangeUnseen(t *testing.T) {
-	golden, err := os.ReadFile(filepath.Join("testdata", "record.v1.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, err := json.Marshal(fullRecord(10001))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if string(got) != strings.TrimSpace(string(golden)) {
-		t.Errorf("a backend is stored as\n%s\nwant\n%s", got, golden)
+	full := fullRecord(10001)
+	full.Membership = placement.Leaving
+	group := placement.Group{ID: "cg1", Name: "group", Suspended: true, BalanceType: placement.SyncWarmup, WarmUpTimeoutS: 7}
+	for file, record := range map[string]any{
+		"record.v1.json": fullRecord(10001), "leaving.v1.json": full, "group.v1.json": group,
+		"round.v1.json": fullRound("cg1"), "job.v1.json": fullJob(10003),
+	} {
+		golden, err := os.ReadFile(filepath.Join("testdata", file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := json.Marshal(record)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if string(got) != strings.TrimSpace(string(golden)) {
+			t.Errorf("%s: stored as\n%s\nwant\n%s", file, got, golden)
+		}
 	}
 }
 
@@ -199,7 +238,7 @@ func saveForever(path string) {
 	if err != nil {
 		panic(err)
 	}
-	for id := s.LastBackendID + 1; ; id++ {
+	for id := s.LastID + 1; ; id++ {
 		c := placement.Change{
 			Backends:    []placement.Record{fullRecord(id)},
 			Groups:      []placement.Group{{ID: "cg1"}},
@@ -246,8 +285,8 @@ func TestS86_KillNineLosesNothingThatWasSaved(t *testing.T) {
 		t.Fatalf("only %d was reached", last)
 	}
 	s := loaded(t, open(t, path))
-	if s.ClusterID != "cluster1" || s.LastBackendID < last || len(s.Backends) != int(s.LastBackendID-10000) {
-		t.Errorf("%s: last number %d, %d backends; %d was saved", s.ClusterID, s.LastBackendID, len(s.Backends), last)
+	if s.ClusterID != "cluster1" || s.LastID < last || len(s.Backends) != int(s.LastID-10000) {
+		t.Errorf("%s: last number %d, %d backends; %d was saved", s.ClusterID, s.LastID, len(s.Backends), last)
 	}
 	if len(s.Assignments) != len(s.Backends) {
 		t.Errorf("%d backends but %d assignments: half a save was kept", len(s.Backends), len(s.Assignments))
