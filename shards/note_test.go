@@ -142,14 +142,29 @@ func TestS25_ExpiredCandidatesNeedNotBeAsked(t *testing.T) {
 	})
 }
 
-// A read that began before something happened must not undo it.
-func TestS24_LateResultsChangeNothingNewer(t *testing.T) {
-	for _, c := range []struct {
-		name  string
-		newer func(w *world)
-		late  string
-		want  string
-	}{
+// late is a result that comes after something newer has happened, from a read
+// that began before.
+type late struct {
+	name    string
+	newer   func(w *world)
+	results string
+	want    string
+}
+
+func (l late) run(t *testing.T) {
+	t.Run(l.name, func(t *testing.T) {
+		inBubble(t, func(w *world) {
+			w.learn("a b")
+			began := w.Candidates(w.route)
+			l.newer(w)
+			w.Note(w.route, began, results(l.results))
+			w.wantView(l.want)
+		})
+	})
+}
+
+func TestS24_LateResultsChangeNothingNewerOfACandidate(t *testing.T) {
+	for _, l := range []late{
 		{"failure after op=set", func(w *world) {
 			_ = w.Set(w.route, View{Candidates: []CandidateView{{Host: "a", Port: 8060, Failures: 2}}})
 		}, "a=error", "a!2"},
@@ -179,6 +194,16 @@ func TestS24_LateResultsChangeNothingNewer(t *testing.T) {
 			w.read("b=hit")
 			w.read("a=miss")
 		}, "a=hit", "b a last=cg_b"},
+		{"anything after op=remove", func(w *world) {
+			w.Remove(w.route)
+		}, "a=hit b=error", ""},
+	} {
+		l.run(t)
+	}
+}
+
+func TestS25_LateResultsChangeNothingNewerOfTheTablet(t *testing.T) {
+	for _, l := range []late{
 		{"hit of a group that a newer miss has put back", func(w *world) {
 			_ = w.Set(w.route, View{LastGroupID: "g", Candidates: []CandidateView{
 				{Host: "a", Port: 8060, GroupID: "g"}, {Host: "b", Port: 8060, GroupID: "g"},
@@ -201,19 +226,8 @@ func TestS24_LateResultsChangeNothingNewer(t *testing.T) {
 				w.read("a=miss b=miss")
 			}
 		}, "a=hit", "a b allmiss=5 cooldown=5m0s"},
-		{"anything after op=remove", func(w *world) {
-			w.Remove(w.route)
-		}, "a=hit b=error", ""},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			inBubble(t, func(w *world) {
-				w.learn("a b")
-				began := w.Candidates(w.route)
-				c.newer(w)
-				w.Note(w.route, began, results(c.late))
-				w.wantView(c.want)
-			})
-		})
+		l.run(t)
 	}
 }
 

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/puzpuzpuz/xsync/v3"
+
 	"headstart/engine/block"
 )
 
@@ -188,6 +190,23 @@ func TestS29_TabletsOfOneMomentAreNotAllDropped(t *testing.T) {
 			t.Fatalf("%+v", m)
 		}
 	})
+}
+
+func TestS29_WhatIsUsedWhileRoomIsMadeStays(t *testing.T) {
+	m := xsync.NewMapOf[int, *atomic.Int64]()
+	for i := range 100 {
+		m.Store(i, new(atomic.Int64))
+	}
+	looks := 0
+	n := trim(m, 10, func(used *atomic.Int64) int64 {
+		if looks++; looks > 100 {
+			defer used.Store(1) // a reader comes between the look and the drop
+		}
+		return used.Load()
+	})
+	if n != 0 || m.Size() != 100 {
+		t.Fatalf("%d dropped, %d left", n, m.Size())
+	}
 }
 
 func TestS29_FullTableDropsAndCounts(t *testing.T) {
