@@ -90,10 +90,12 @@ func TestS85_JobOfAGroupWarmsEachTabletUpWhereItIsServed(t *testing.T) {
 			t.Errorf("the job ends as %+v", j)
 		}
 		w.wantWarmed(1, c, d)
+		owners, _ := w.Lookup(t.Context(), []block.Route{block.TabletRoute(7)})
+		w.mu.Lock()
+		defer w.mu.Unlock()
 		if len(c.sources)+len(d.sources) != 0 {
 			t.Error("a job has set candidates, as only a move may")
 		}
-		owners, _ := w.Lookup(t.Context(), []block.Route{block.TabletRoute(7)})
 		for _, b := range []*backend{c, d} {
 			for _, batch := range b.batches {
 				for _, g := range batch.Groups {
@@ -136,6 +138,8 @@ func TestS85_JobOfTabletsWarmsUpThoseAndNoOthers(t *testing.T) {
 			t.Errorf("the job ends as %+v", j)
 		}
 		got := map[uint64]int{}
+		w.mu.Lock()
+		defer w.mu.Unlock()
 		for _, b := range []*backend{c, d} {
 			for tablet, n := range b.warmed {
 				got[tablet] += n
@@ -150,17 +154,21 @@ func TestS85_JobOfTabletsWarmsUpThoseAndNoOthers(t *testing.T) {
 func TestS85_JobOfAPrefixGoesPageByPage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, c, d := twoGroups(t)
+		var objects []placement.WarmObject
 		for i := range 25 {
-			w.mu.objects = append(w.mu.objects, placement.WarmObject{
+			objects = append(objects, placement.WarmObject{
 				Object: block.Object{Store: "s3", Bucket: "b", Key: fmt.Sprintf("dir/%02d", i)}, Meta: block.Meta{Size: 100},
 			})
 		}
+		w.change(func() { w.mu.objects = objects })
 		id := w.create(placement.Job{Type: placement.JobPrefix, DstGroup: "cg", Prefix: block.Object{Store: "s3", Bucket: "b", Key: "dir/"}})
 		j := w.finished(id, time.Minute)
+		w.mu.Lock()
+		defer w.mu.Unlock()
 		if j.Status != placement.JobFinished || j.FinishBatch != 3 || j.AllBatch != 3 || j.BytesListed != 2500 || w.mu.pages != 3 {
 			t.Errorf("the job ends as %+v after %d pages", j, w.mu.pages)
 		}
-		for _, o := range w.mu.objects {
+		for _, o := range objects {
 			found, err := w.Lookup(t.Context(), []block.Route{block.ExternalRoute(o.Object)})
 			if err != nil {
 				t.Fatal(err)
@@ -225,6 +233,8 @@ func TestS85_CancelledJobIsDroppedByItsBackends(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(5 * time.Second)
+		w.mu.Lock()
+		defer w.mu.Unlock()
 		if len(c.batches)+len(d.batches) != 0 || c.dropped == 0 || d.dropped == 0 {
 			t.Errorf("c and d still have %d and %d batches", len(c.batches), len(d.batches))
 		}
@@ -249,8 +259,10 @@ func TestS85_JobGoesOnAfterTheFERestarts(t *testing.T) {
 		if j := w.finished(id, 5*time.Minute); j.Status != placement.JobFinished || j.FinishBatch != j.AllBatch {
 			t.Errorf("the job ends as %+v", j)
 		}
-		again := 0
-		for i, host := range w.owners(tablets) {
+		again, owners := 0, w.owners(tablets)
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		for i, host := range owners {
 			n := map[string]*backend{"c": c, "d": d}[host].warmed[uint64(i)]
 			if n == 0 {
 				t.Fatalf("tablet %d is not warm on %s", i, host)
@@ -287,6 +299,8 @@ func TestS85_TabletsOfADeadBackendAreWarmedUpWhereTheyAreServedNow(t *testing.T)
 		time.Sleep(2 * time.Second)
 		w.change(func() { c.down = true })
 		j := w.finished(id, 2*time.Minute)
+		w.mu.Lock()
+		defer w.mu.Unlock()
 		if j.FailedParts != 0 || len(d.warmed) != tablets {
 			t.Errorf("d has warmed %d tablets up; %+v", len(d.warmed), j)
 		}
@@ -333,14 +347,18 @@ func TestS85_JobWaitsForADestinationThatGoesDownMeanwhile(t *testing.T) {
 func TestS85_PageThatComesAfterTheCancelIsNotWarmedUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, c, d := twoGroups(t)
-		w.change(func() { c.slow, d.slow = 5*time.Second, 5*time.Second })
-		w.mu.objects = []placement.WarmObject{{Object: block.Object{Bucket: "b", Key: "k"}}}
+		w.change(func() {
+			c.slow, d.slow = 5*time.Second, 5*time.Second
+			w.mu.objects = []placement.WarmObject{{Object: block.Object{Bucket: "b", Key: "k"}}}
+		})
 		id := w.create(placement.Job{Type: placement.JobPrefix, DstGroup: "cg", Prefix: block.Object{Bucket: "b"}})
 		time.Sleep(3 * time.Second)
 		if err := w.CancelJob(t.Context(), id); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(20 * time.Second)
+		w.mu.Lock()
+		defer w.mu.Unlock()
 		if w.mu.pages != 1 || c.starts+d.starts != 0 {
 			t.Errorf("%d pages, then %d batches", w.mu.pages, c.starts+d.starts)
 		}
@@ -355,7 +373,10 @@ func TestS85_PartsThatKeepFailingAreCountedAndTheJobEnds(t *testing.T) {
 		if j.Status != placement.JobFinished || j.FailedParts == 0 || !strings.Contains(j.Err, "input/output error") {
 			t.Errorf("the job ends as %+v", j)
 		}
-		for i, host := range w.owners(tablets) {
+		owners := w.owners(tablets)
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		for i, host := range owners {
 			if host == "d" && d.warmed[uint64(i)] == 0 {
 				t.Fatalf("tablet %d of d is not warm", i)
 			}
@@ -390,7 +411,8 @@ func TestS85_WarnsThatItDoesNotFit(t *testing.T) {
 		if want := "does not fit: the source has cached 5000 bytes and the destination's File Cache has 4999"; j.Warning != want {
 			t.Errorf("warning %q, want %q", j.Warning, want)
 		}
-		w.mu.objects = []placement.WarmObject{{Object: block.Object{Bucket: "b", Key: "k"}, Meta: block.Meta{Size: 5001}}}
+		big := placement.WarmObject{Object: block.Object{Bucket: "b", Key: "k"}, Meta: block.Meta{Size: 5001}}
+		w.change(func() { w.mu.objects = []placement.WarmObject{big} })
 		j = w.finished(w.create(placement.Job{Type: placement.JobPrefix, DstGroup: "cg", Prefix: block.Object{Bucket: "b"}}), time.Minute)
 		if !strings.HasPrefix(j.Warning, "does not fit: the objects below the prefix") {
 			t.Errorf("warning %q", j.Warning)

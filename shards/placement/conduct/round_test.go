@@ -47,6 +47,8 @@ func TestS21S83_WithoutWarmupSwitchesAtOnceAndTellsNobody(t *testing.T) {
 		w, before, c := scaleOut(t, placement.WithoutWarmup, 0)
 		wantMoved(t, before, w.owners(tablets), "c") // with its first heartbeat
 		time.Sleep(time.Minute)
+		w.mu.Lock()
+		defer w.mu.Unlock()
 		if c.starts != 0 || len(c.sources) != 0 {
 			t.Errorf("c was sent %d batches and recorded %d sources", c.starts, len(c.sources))
 		}
@@ -80,8 +82,11 @@ func TestS83_AsyncWarmupSwitchesEachBatchWhenItIsWarm(t *testing.T) {
 		if r.RoundCounts != want || r.Moves != moved || r.Type != placement.AsyncWarmup || some == 0 {
 			t.Errorf("the round shows %+v of %d, want %+v", r.RoundCounts, r.Moves, want)
 		}
+		after := w.owners(tablets)
+		w.mu.Lock()
+		defer w.mu.Unlock()
 		for i, host := range before {
-			if w.owners(tablets)[i] == "c" && c.sources[uint64(i)].Host != host {
+			if after[i] == "c" && c.sources[uint64(i)].Host != host {
 				t.Errorf("tablet %d: source %v, want %s", i, c.sources[uint64(i)], host)
 			}
 		}
@@ -140,7 +145,8 @@ func TestS83_SyncWarmupLeavesAFailingBackendOutAndGoesOn(t *testing.T) {
 				}
 			}
 		})
-		starts := c.starts
+		starts := 0
+		w.change(func() { starts = c.starts })
 		time.Sleep(30 * time.Second)
 		w.change(func() {
 			if c.starts != starts {
@@ -149,7 +155,10 @@ func TestS83_SyncWarmupLeavesAFailingBackendOutAndGoesOn(t *testing.T) {
 			c.broken = nil
 		})
 		w.until(5*time.Minute, "c is taken in again", func() bool { return count(w.owners(tablets), "c") > tablets/3-60 })
-		for i, host := range w.owners(tablets) {
+		after = w.owners(tablets)
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		for i, host := range after {
 			if host == "c" && c.warmed[uint64(i)] == 0 {
 				t.Fatalf("tablet %d went to c without being warm", i)
 			}
@@ -240,16 +249,19 @@ func TestS83_DecommissionWarmsUpOthersBeforeItTakesTabletsAway(t *testing.T) {
 			t.Fatal("tablets left b before they were warm elsewhere")
 		}
 		w.ended(time.Minute)
-		for i, host := range w.owners(tablets) {
-			switch {
-			case host == "b":
-				t.Fatalf("tablet %d is still on b", i)
-			case before[i] == "b" && (bes[host].warmed[uint64(i)] != 1 || bes[host].sources[uint64(i)].Host != "b"):
-				t.Fatalf("tablet %d went to %s, which had not warmed it up from b", i, host)
-			case before[i] != "b" && before[i] != host:
-				t.Fatalf("tablet %d moved from %s to %s", i, before[i], host)
+		after := w.owners(tablets)
+		w.change(func() {
+			for i, host := range after {
+				switch {
+				case host == "b":
+					t.Fatalf("tablet %d is still on b", i)
+				case before[i] == "b" && (bes[host].warmed[uint64(i)] != 1 || bes[host].sources[uint64(i)].Host != "b"):
+					t.Fatalf("tablet %d went to %s, which had not warmed it up from b", i, host)
+				case before[i] != "b" && before[i] != host:
+					t.Fatalf("tablet %d moved from %s to %s", i, before[i], host)
+				}
 			}
-		}
+		})
 		v := w.Backends()[1]
 		if !v.SystemDecommissioned || v.TabletNum != 0 || v.Membership != placement.Out {
 			t.Errorf("b shows %+v", v)
@@ -304,6 +316,8 @@ func TestS86_RoundGoesOnAfterTheFERestarts(t *testing.T) {
 			t.Errorf("%d of %d moved in the round of %s, want that of %s", r.Moved, moved, r.Started, started)
 		}
 		again := 0
+		w.mu.Lock()
+		defer w.mu.Unlock()
 		for _, n := range c.warmed {
 			if n > 1 {
 				again++
@@ -324,6 +338,8 @@ func TestS83_BackendThatRestartsIsToldAgain(t *testing.T) {
 		w.ended(time.Minute)
 		after := w.owners(tablets)
 		wantMoved(t, before, after, "c")
+		w.mu.Lock()
+		defer w.mu.Unlock()
 		for i, host := range after {
 			if host == "c" && c.warmed[uint64(i)] == 0 {
 				t.Fatalf("tablet %d is not warm", i)
