@@ -31,6 +31,8 @@ type mode struct {
 	// missed is set by the first run of the read that all of asked lack.
 	missed *atomic.Bool
 	query  *profile.Query
+	// spare, when not nil, is how a read goes on that object storage has failed.
+	spare *mode
 }
 
 // decide looks whom a read that misses may ask. Without candidates it goes to
@@ -52,6 +54,9 @@ func (e *Engine) decide(req *block.Read, query *profile.Query) mode {
 		return alone
 	case shards.Ready:
 		return mode{flights: e.races, peers: true, asked: snap, missed: new(atomic.Bool), query: query}
+	case shards.Slow:
+		// All of them lose their races: they are asked when object storage fails (S37).
+		alone.spare = &mode{flights: e.races, peers: true, asked: snap, missed: new(atomic.Bool), query: query}
 	}
 	return alone
 }

@@ -12,7 +12,7 @@ import (
 // quantile is what the budget can pay for: a little under one call in twenty is
 // hedged, and what 5 % leave pays for the twins of late GETs.
 const (
-	peerQuantile = 0.953
+	peerQuantile = 0.954
 	getQuantile  = 0.90
 	fillQuantile = 0.95
 	// minHeadStart keeps a hedge from starting on the noise of a local network.

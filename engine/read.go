@@ -244,6 +244,9 @@ func (r *Reader) Next(ctx context.Context) (block.View, error) {
 			}
 		case errors.Is(err, block.ErrChanged):
 			r.forget()
+		case r.mode.spare != nil:
+			r.mode = *r.mode.spare
+			continue
 		}
 		return block.View{}, err
 	}

@@ -119,8 +119,14 @@ func TestS36_HedgingUnderTheLatencyLaws(t *testing.T) {
 	if p := ms(f.p99); p < 44 || p > 52 || f.gets < 1.9 || f.gets > 2.9 {
 		t.Errorf("fixed head start: %v; want p99 about 48 ms at about 2.4 %%", f)
 	}
-	if ms(a.p99) > 33 || ms(a.p999) > 75 || a.gets > 5 {
-		t.Errorf("adaptive: %v; want p99 at most 33 ms, p99.9 at most 75 ms, at most 5 %% GETs", a)
+	// The budget starts with a burst of 64 GETs in hand; and the 99th percentile of
+	// fewer reads is a less certain one.
+	most := 33.0
+	if reads() < 400_000 {
+		most = 35
+	}
+	if ms(a.p99) > most || ms(a.p999) > 75 || a.gets > 5+100*64/float64(reads()) {
+		t.Errorf("adaptive: %v; want p99 at most %v ms, p99.9 at most 75 ms, at most 5 %% GETs", a, most)
 	}
 }
 
