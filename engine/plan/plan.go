@@ -1,5 +1,7 @@
-// Package plan cuts a read into blocks and blocks into runs. It is pure: it
-// knows numbers, not caches or networks.
+// Package plan cuts a read into blocks and blocks into runs, and decides which
+// neighbours a GET brings along (Growth). It is pure: it knows numbers, not
+// caches, networks or clocks. Growth remembers what was asked for, in memory of
+// fixed size.
 package plan
 
 import "headstart/engine/block"
