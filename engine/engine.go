@@ -19,6 +19,7 @@ import (
 	"headstart/engine/block"
 	"headstart/engine/flight"
 	"headstart/engine/object"
+	"headstart/engine/plan"
 	"headstart/engine/profile"
 	"headstart/pools"
 	"headstart/shards"
@@ -122,6 +123,9 @@ type Engine struct {
 	races, gets, learning *flight.Table
 	lookups               chan lookup
 	count                 counters
+	// growth decides how large a GET is; it counts time from began.
+	growth *plan.Growth
+	began  time.Time
 	// budget bounds extra GETs; the latencies of GETs and fills say when one is due.
 	budget                  budget
 	getLatency, fillLatency shards.Latency
@@ -159,6 +163,8 @@ func New(o Options) (*Engine, error) {
 		gets:     flight.NewTable(),
 		learning: flight.NewTable(),
 		lookups:  make(chan lookup, maxLookups),
+		growth:   plan.NewGrowth(),
+		began:    time.Now(),
 	}
 	e.budget.milli.Store(burstGets)
 	for obj, meta := range o.Cache.Objects {

@@ -85,6 +85,9 @@ func (e *Engine) fetch(m mode, req *block.Fetch, known *object.Known, led []*fli
 			t.fetch.Lead(led[0])
 			led = led[1:]
 		}
+		if !m.peers {
+			t.grow()
+		}
 		t.run()
 	}
 }
@@ -101,10 +104,10 @@ type task struct {
 	req     *block.Fetch
 	known   *object.Known
 	started time.Time
-	// flights[i] is the flight of block Run.First+i, nil when there is none. The
-	// task is a waiter itself of those in owned.
+	// flights[i] is the flight of block Run.First+i, nil when there is none. Those
+	// of extra come along with the others, for nobody yet (S39).
 	flights [block.MaxRun]*flight.Flight
-	owned   uint16
+	extra   block.Run
 	// learning is set until the object is known.
 	learning *flight.Flight
 
@@ -218,8 +221,11 @@ func (t *task) land(piece block.Piece, res flight.Result) {
 	}
 	if !f.Land(res) {
 		t.e.count.wastedBytes.Add(size)
+	} else if t.extra.Has(piece.Index) {
+		t.e.count.carriedBytes.Add(size)
 	}
-	t.letGo(i)
+	t.extra = t.extra.Without(piece.Index)
+	t.flights[i] = nil
 }
 
 // keep offers a block to the cache, which takes a reference of its own or says no.
@@ -227,15 +233,6 @@ func (t *task) keep(piece block.Piece) {
 	t.e.Cache.Offer(&blockcache.Entry{
 		Object: t.req.Object, Meta: t.known.Meta, ID: t.known.Base.At(piece.Index), Queue: t.req.Queue,
 	}, piece.Buf)
-}
-
-// letGo ends the task's own wait for block i of its run.
-func (t *task) letGo(i uint64) {
-	if t.owned&(1<<i) != 0 {
-		t.owned &^= 1 << i
-		t.flights[i].Leave()
-	}
-	t.flights[i] = nil
 }
 
 // finish notes why the race ended. io.EOF means that all there is has landed.
@@ -284,8 +281,11 @@ func (t *task) end() {
 	for i, f := range t.flights {
 		if f != nil {
 			f.Land(flight.Result{Err: t.err})
-			t.letGo(uint64(i))
+			t.flights[i] = nil
 		}
+	}
+	if t.extra.Want != 0 {
+		t.e.growth.Return(t.known.Base, t.extra)
 	}
 	t.fetch.End()
 	if t.race == nil {

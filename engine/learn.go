@@ -145,15 +145,10 @@ func (t *task) learn(meta block.Meta, piece block.Piece, res flight.Result) bool
 			t.e.geometry.Len(index, meta.Size) == 0 {
 			continue
 		}
-		f, lead := table.Join(t.known.Base.At(index))
-		if !lead {
-			f.Leave() // somebody else fetches it; our copy is spare
-			continue
-		}
-		t.fetch.Lead(f)
-		t.flights[i] = f
-		t.owned |= 1 << i
+		// Where somebody else fetches the block, our copy is spare.
+		t.flights[i] = table.Carry(t.known.Base.At(index), t.fetch)
 	}
+	t.e.growth.Grow(t.known.Base, t.req.Run, 0, 1, time.Since(t.e.began))
 	if piece.Buf != nil {
 		t.keep(piece)
 		res.Buf = piece.Buf.Retain()

@@ -236,6 +236,7 @@ func TestPR09_BusyPeerIsNotDead(t *testing.T) {
 
 func TestS12_AdjacentMissingBlocksAreOneGET(t *testing.T) {
 	inWorld(t, func(w *world) {
+		w.e.Settings.ObjectStorageGetMaxBlocks.Store(block.MaxRun)
 		w.know(tablet, candidate(1, "cg_a"))
 		w.read(19*testBlock, 1)
 		synctest.Wait()

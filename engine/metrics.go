@@ -20,7 +20,7 @@ type counters struct {
 	racePeerWin, raceStoreWin, raceBothFail     atomic.Int64
 	raceAbandoned, hedges                       atomic.Int64
 	hedgeNoSlot, hedgeNoBudget                  atomic.Int64
-	raceSequential, wastedBytes                 atomic.Int64
+	raceSequential, wastedBytes, carriedBytes   atomic.Int64
 	lazyFetch, lookups, lookupFailures          atomic.Int64
 	peerCorrupt, panics, changed, staleMetaUsed atomic.Int64
 	fillGroupUnmatched                          atomic.Int64
@@ -48,6 +48,8 @@ type Metrics struct {
 	// found the pool full, HedgeNoBudget those that the budget did not allow,
 	// RaceSequential the fetches that did not race.
 	Hedges, HedgeNoSlot, HedgeNoBudget, RaceSequential, WastedBytes int64
+	// CarriedBytes came along with GETs for nobody yet, and went into the cache.
+	CarriedBytes int64
 	// LazyFetches counts reads that found no candidates, Lookups what was asked of
 	// the FE.
 	LazyFetches, Lookups, LookupFailures int64
@@ -79,7 +81,8 @@ func (e *Engine) Metrics() Metrics {
 		RaceBothFail: c.raceBothFail.Load(), RaceAbandoned: c.raceAbandoned.Load(),
 		Hedges: c.hedges.Load(), HedgeNoSlot: c.hedgeNoSlot.Load(), HedgeNoBudget: c.hedgeNoBudget.Load(),
 		RaceSequential: c.raceSequential.Load(), WastedBytes: c.wastedBytes.Load(),
-		LazyFetches: c.lazyFetch.Load(), Lookups: c.lookups.Load(), LookupFailures: c.lookupFailures.Load(),
+		CarriedBytes: c.carriedBytes.Load(),
+		LazyFetches:  c.lazyFetch.Load(), Lookups: c.lookups.Load(), LookupFailures: c.lookupFailures.Load(),
 		PeerCorrupt: c.peerCorrupt.Load(), Panics: c.panics.Load(),
 		Changed: c.changed.Load(), StaleMetaUsed: c.staleMetaUsed.Load(),
 		FillGroupUnmatched: c.fillGroupUnmatched.Load(),

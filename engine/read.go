@@ -99,6 +99,7 @@ func (e *Engine) readLocal(req *block.Read, dst []byte) (n int, known *object.Kn
 			return n, known, false // the cache has dropped the block: fetch it
 		}
 		n += k
+		e.growth.Used(known.Base, rng.First+i)
 		e.count.addBlock(block.SourceLocal, k, false)
 		query.AddLocal(req.Kind, int64(k))
 	}
@@ -313,11 +314,11 @@ func (r *Reader) ask() {
 		id := r.known.Base.At(r.ahead)
 		if lease, ok := r.e.Cache.Get(id); ok {
 			s.lease, s.result.Source = lease, block.SourceLocal
+			r.e.growth.Used(r.known.Base, r.ahead)
+		} else if s = r.join(id); s.lead {
+			led = append(led, s.flight)
 		} else {
-			s = r.join(id)
-			if s.lead {
-				led = append(led, s.flight)
-			}
+			r.e.growth.Used(r.known.Base, r.ahead)
 		}
 		if r.learned.Has(r.ahead) && r.origin.Source != block.SourceNone {
 			s.lead = true

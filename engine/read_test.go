@@ -292,6 +292,7 @@ func TestS11_RangesAreClamped(t *testing.T) {
 
 func TestS12_OnlyMissingBlocksComeFromTheStore(t *testing.T) {
 	inWorld(t, func(w *world) {
+		w.e.Settings.ObjectStorageGetMaxBlocks.Store(block.MaxRun)
 		w.know(tablet, candidate(1, "cg_write"))
 		w.read(19*testBlock, 1)
 		before := len(w.gets())

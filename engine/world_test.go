@@ -110,6 +110,7 @@ func newWorld(t *testing.T, change []func(*Options)) *world {
 	breakers := shards.NewBreakers(w.rules)
 	settings := NewSettings()
 	settings.EnableCacheReadFromPeer.Store(true)
+	settings.ObjectStorageGetMaxBlocks.Store(1)       // GETs are countable; S39 has tests of its own
 	settings.EnableAdaptivePeerRaceHedge.Store(false) // times are exact; S36 has tests of its own
 	options := Options{
 		Cache: cache, Origin: w, Peers: w, Directory: w,

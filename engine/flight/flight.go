@@ -61,7 +61,9 @@ func (t *Table) Len() int { return t.flights.Size() }
 //	open ── last waiter leaves ──▶ over (abandoned)
 //	  └──── Land ────────────────▶ over (landed)
 //
-// Only an open flight is in the table or can be joined.
+// Only an open flight is in the table or can be joined. A carried one has a
+// fetch that brings it along for nobody in particular: it stays open when its
+// last waiter leaves, and only while it has waiters do they hold the fetch.
 type Flight struct {
 	table *Table
 	id    block.ID
@@ -70,6 +72,7 @@ type Flight struct {
 	mu struct {
 		sync.Mutex
 		waiters int
+		carried bool
 		over    bool
 		fetch   *Fetch
 		result  Result
@@ -105,7 +108,22 @@ func (f *Flight) join() bool {
 		return false
 	}
 	f.mu.waiters++
+	if f.mu.carried && f.mu.waiters == 1 {
+		f.mu.fetch.Hold()
+	}
 	return true
+}
+
+// Carry starts a flight of id that fetch brings along though nobody waits for
+// it. It returns nil when the block has a flight already. The caller sees to it
+// that it lands.
+func (t *Table) Carry(id block.ID, fetch *Fetch) *Flight {
+	f := &Flight{table: t, id: id, done: make(chan struct{})}
+	f.mu.carried, f.mu.fetch = true, fetch
+	if _, known := t.flights.LoadOrStore(id, f); known {
+		return nil
+	}
+	return f
 }
 
 // remove takes f, and no later flight of the same block, out of the table.
@@ -135,29 +153,29 @@ func (f *Flight) Wait(ctx context.Context) (Result, error) {
 }
 
 // Leave ends the caller's wait. When the last waiter of an open flight leaves,
-// the flight is over, and with its last flight its fetch is cancelled.
+// the flight is over, unless it is carried, and its fetch has one interest less.
 func (f *Flight) Leave() {
 	f.mu.Lock()
 	f.mu.waiters--
 	last := f.mu.waiters == 0
-	abandoned := last && !f.mu.over
-	if abandoned {
+	deserted := last && !f.mu.over
+	if deserted && !f.mu.carried {
 		f.mu.over = true
 		f.mu.result = Result{Err: ErrRetry}
 	}
-	fetch, buf := f.mu.fetch, f.mu.result.Buf
+	fetch, buf, carried := f.mu.fetch, f.mu.result.Buf, f.mu.carried
 	f.mu.Unlock()
-	if !last {
-		return
-	}
-	if abandoned {
-		f.table.remove(f)
-		close(f.done)
+	switch {
+	case !last:
+	case deserted:
+		if !carried {
+			f.table.remove(f)
+			close(f.done)
+		}
 		if fetch != nil {
 			fetch.Drop()
 		}
-	}
-	if buf != nil {
+	case buf != nil:
 		buf.Release()
 	}
 }
@@ -166,23 +184,26 @@ func (f *Flight) Leave() {
 // given r.Buf back, when the flight was over before.
 func (f *Flight) Land(r Result) bool {
 	f.mu.Lock()
-	if f.mu.over {
-		f.mu.Unlock()
-		if r.Buf != nil {
-			r.Buf.Release()
-		}
-		return false
+	over, nobody := f.mu.over, f.mu.waiters == 0
+	held := f.mu.fetch != nil && !nobody
+	if !over {
+		f.mu.over = true
+		f.mu.result = r
 	}
-	f.mu.over = true
-	f.mu.result = r
 	fetch := f.mu.fetch
 	f.mu.Unlock()
+	if r.Buf != nil && (over || nobody) {
+		r.Buf.Release()
+	}
+	if over {
+		return false
+	}
 	// Removed first: whoever joins after the waiters have woken up must find the
 	// cache, not a flight that is over.
 	f.table.remove(f)
 	close(f.done)
-	if fetch != nil {
-		fetch.Drop()
+	if held {
+		fetch.settle()
 	}
 	return true
 }
@@ -228,15 +249,21 @@ func (f *Fetch) Lead(fl *Flight) {
 	}
 }
 
-// Drop ends an interest. With the last one the fetch is cancelled.
+// Drop ends an interest of somebody who has given up. With the last one the
+// fetch is cancelled.
 func (f *Fetch) Drop() {
-	f.mu.Lock()
-	f.mu.open--
-	last := f.mu.open == 0
-	f.mu.Unlock()
-	if last {
+	if f.settle() == 0 {
 		f.cancel()
 	}
+}
+
+// settle ends an interest of somebody who has got what he wanted: what the fetch
+// carries for others comes all the same.
+func (f *Fetch) settle() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.mu.open--
+	return f.mu.open
 }
 
 // End cancels the fetch's context; for the goroutine that drives it, when all

@@ -102,6 +102,7 @@ func (s *storm) lead(led []*Flight, fate int) {
 		fetch.Lead(fl)
 	}
 	s.drivers.Go(func() {
+		defer fetch.End()
 		for i, fl := range led {
 			if fetch.Context().Err() != nil || fate == 1 && i == 1 {
 				fl.Land(Result{Err: ErrRetry})

@@ -1,0 +1,60 @@
+package engine
+
+import (
+	"time"
+
+	"headstart/engine/block"
+	"headstart/engine/flight"
+)
+
+// grow lets the task's GET bring neighbours along that are likely to be asked
+// for soon (S39). They become flights that any reader can join, and blocks of
+// the cache; a GET that its readers give up is given up all the same.
+func (t *task) grow() {
+	e, base, span := t.e, t.known.Base, t.req.Run
+	blocks := e.geometry.Blocks(t.known.Meta.Size)
+	wish := e.growth.Grow(base, span, blocks, e.getMaxBlocks(), time.Since(e.began))
+	if wish == span {
+		return
+	}
+	var flights [block.MaxRun]*flight.Flight
+	for i, f := range t.flights {
+		if f != nil {
+			flights[span.First+uint64(i)-wish.First] = f
+		}
+	}
+	t.flights, t.req.Run = flights, wish
+	for index := span.First; index > wish.First; index-- {
+		if !t.carry(index - 1) {
+			t.cut(wish.First, index)
+			break
+		}
+	}
+	end := wish.First + uint64(wish.Count())
+	for index := span.First + uint64(span.Count()); index < end; index++ {
+		if !t.carry(index) {
+			t.cut(index, end)
+			break
+		}
+	}
+	t.extra = block.Run{First: wish.First, Want: t.req.Run.Want &^ (span.Want << (span.First - wish.First))}
+}
+
+// carry adds block index to the task unless it is cached or on its way.
+func (t *task) carry(index uint64) bool {
+	id := t.known.Base.At(index)
+	if lease, ok := t.e.Cache.Peek(id); ok {
+		lease.Release()
+		return false
+	}
+	f := t.mode.flights.Carry(id, t.fetch)
+	t.flights[index-t.req.Run.First] = f
+	return f != nil
+}
+
+// cut takes the blocks from first to end out of the task again.
+func (t *task) cut(first, end uint64) {
+	out := block.NewRun(first, int(end-first))
+	t.e.growth.Return(t.known.Base, out)
+	t.req.Run.Want &^= out.Want << (first - t.req.Run.First)
+}
