@@ -45,6 +45,8 @@ func lacks(index uint64, after time.Duration) step {
 	return step{after: after, index: index, status: block.StatusNotFound}
 }
 
+func fills(after time.Duration) step { return step{after: after, status: block.StatusFilling} }
+
 func fails(err error, after time.Duration) step { return step{after: after, err: err} }
 
 // silent says nothing until the leg is cancelled.
@@ -197,6 +199,23 @@ func (s *slots) TryAcquire() bool {
 }
 
 func (s *slots) Release() { s.used.Add(-1) }
+
+// budget allows so many hedges.
+type budget struct{ left, asked, refunded int }
+
+func (b *budget) Spend() bool {
+	b.asked++
+	if b.left == 0 {
+		return false
+	}
+	b.left--
+	return true
+}
+
+func (b *budget) Refund() {
+	b.left++
+	b.refunded++
+}
 
 // got is one block that a race has handed out.
 type got struct {
