@@ -14,7 +14,7 @@ func TestS36_HedgeNeedsTheBudget(t *testing.T) {
 	one := block.NewRun(0, 1)
 	t.Run("refused", func(t *testing.T) {
 		bubble(t, func(t *testing.T, b *books) {
-			empty := &budget{}
+			empty := allows(0)
 			peer, store := says(b, fails(errPeer, ms(60))), serves(b, ms(30), 0)
 			out := run(t, t.Context(), one, known(), race.Legs{HeadStart: headStart, Budget: empty}, peer, store)
 			// The reader's own read of the store needs no budget.
@@ -26,28 +26,28 @@ func TestS36_HedgeNeedsTheBudget(t *testing.T) {
 	})
 	t.Run("allowed", func(t *testing.T) {
 		bubble(t, func(t *testing.T, b *books) {
-			some := &budget{left: 3}
+			some := allows(3)
 			out := run(t, t.Context(), one, known(), race.Legs{HeadStart: headStart, Budget: some},
 				says(b, silent()), serves(b, ms(30), 0))
 			out.want(t, io.EOF, got{0, storeSrc, ms(50)})
-			if some.left != 2 || out.stats.NoBudget {
-				t.Errorf("%d of 3 hedges left, stats %+v", some.left, out.stats)
+			if some.left.Load() != 2 || out.stats.NoBudget {
+				t.Errorf("%d of 3 hedges left, stats %+v", some.left.Load(), out.stats)
 			}
 		})
 	})
 	t.Run("no slot", func(t *testing.T) {
 		bubble(t, func(t *testing.T, b *books) {
-			some := &budget{left: 3}
+			some := allows(3)
 			out := run(t, t.Context(), one, known(), race.Legs{HeadStart: headStart, Budget: some, Slots: &slots{}},
 				says(b, fails(errPeer, ms(60))), serves(b, ms(30), 0))
-			if s := out.stats; some.left != 3 || s.NoBudget || !s.NoSlot {
-				t.Errorf("%d of 3 hedges left, stats %+v; a hedge without a slot costs nothing", some.left, s)
+			if s := out.stats; some.left.Load() != 3 || s.NoBudget || !s.NoSlot {
+				t.Errorf("%d of 3 hedges left, stats %+v; a hedge without a slot costs nothing", some.left.Load(), s)
 			}
 		})
 	})
 	t.Run("partial reply", func(t *testing.T) {
 		bubble(t, func(t *testing.T, b *books) {
-			empty := &budget{}
+			empty := allows(0)
 			peer, store := says(b, lacks(0, 0), has(1, ms(1)), has(2, ms(10))), serves(b, ms(5), 0)
 			out := run(t, t.Context(), block.NewRun(0, 3), known(), race.Legs{HeadStart: headStart, Budget: empty}, peer, store)
 			out.want(t, io.EOF, got{1, peerSrc, ms(1)}, got{0, storeSrc, ms(6)}, got{2, peerSrc, ms(11)})
@@ -60,8 +60,8 @@ func TestS36_HedgeNeedsTheBudget(t *testing.T) {
 
 func TestS36_RefusedHedgeIsAskedAgain(t *testing.T) {
 	bubble(t, func(t *testing.T, b *books) {
-		late := &budget{}
-		time.AfterFunc(ms(33), func() { late.left = 1 })
+		late := allows(0)
+		time.AfterFunc(ms(33), func() { late.left.Store(1) })
 		peer, store := says(b, silent()), serves(b, ms(30), 0)
 		out := run(t, t.Context(), block.NewRun(0, 1), known(),
 			race.Legs{HeadStart: headStart, Budget: late, Again: ms(5)}, peer, store)
@@ -119,8 +119,8 @@ func TestS38_FillIsGivenItsOwnTime(t *testing.T) {
 	})
 	t.Run("said late", func(t *testing.T) {
 		bubble(t, func(t *testing.T, b *books) {
-			late := &budget{}
-			time.AfterFunc(ms(26), func() { late.left = 1 })
+			late := allows(0)
+			time.AfterFunc(ms(26), func() { late.left.Store(1) })
 			legs := race.Legs{HeadStart: headStart, FillHeadStart: patience, Budget: late, Again: ms(5)}
 			peer, store := says(b, fills(ms(25)), has(0, ms(50)), has(1, 0)), serves(b, ms(1), 0)
 			out := run(t, t.Context(), two, known(), legs, peer, store)

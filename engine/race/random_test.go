@@ -86,7 +86,7 @@ func newScenario(seed uint64) *scenario {
 		sc.legs.Slots = sc.slots
 	}
 	if sc.chance(40) {
-		sc.budget = &budget{left: sc.rng.IntN(4)}
+		sc.budget = allows(sc.rng.Int64N(4))
 		sc.legs.Budget, sc.legs.Again = sc.budget, sc.pick(0, 5)
 	}
 	sc.lag = sc.pick(0, 0, 0, 3, 50)
@@ -206,7 +206,7 @@ func (sc *scenario) check(out *outcome, peer, store *script) error {
 	healthy := sc.store[0].healthy() && sc.store[1].healthy()
 	dead := sc.store[0].stopAfter == 0 && sc.store[1].stopAfter == 0
 	hedges := sc.hasPeer && !sc.legs.Sequential && (sc.slots == nil || sc.slots.limit.Load() > 0) &&
-		(sc.budget == nil || sc.budget.left > 0)
+		(sc.budget == nil || sc.budget.left.Load() > 0)
 	mixed := sc.hasPeer && sc.peerMeta != sc.meta
 	switch {
 	case out.err == io.EOF && len(seen) != len(sc.exists):
@@ -261,8 +261,10 @@ func (sc *scenario) checkLegs(out *outcome, peer, store *script) error {
 		return fmt.Errorf("the store was asked %v beside a peer that was in time", store.opened[0])
 	case out.stats.Hedged && (sc.legs.Sequential || !sc.hasPeer):
 		return errors.New("hedged what must not be")
-	case sc.budget != nil && sc.budget.left < 0, sc.budget == nil && out.stats.NoBudget:
-		return fmt.Errorf("budget %+v, stats %+v", sc.budget, out.stats)
+	case sc.budget == nil && out.stats.NoBudget:
+		return errors.New("a budget that is not there has refused")
+	case sc.budget != nil && sc.budget.left.Load() < 0:
+		return errors.New("more hedges than allowed")
 	case sc.slots != nil && sc.slots.used.Load() != 0:
 		return errors.New("a slot was not given back")
 	}

@@ -200,22 +200,28 @@ func (s *slots) TryAcquire() bool {
 
 func (s *slots) Release() { s.used.Add(-1) }
 
-// budget allows so many hedges.
-type budget struct{ left, asked, refunded int }
+// budget allows so many hedges; another goroutine may raise it.
+type budget struct {
+	left  atomic.Int64
+	asked int
+}
+
+func allows(hedges int64) *budget {
+	b := &budget{}
+	b.left.Store(hedges)
+	return b
+}
 
 func (b *budget) Spend() bool {
 	b.asked++
-	if b.left == 0 {
+	if b.left.Load() == 0 {
 		return false
 	}
-	b.left--
+	b.left.Add(-1)
 	return true
 }
 
-func (b *budget) Refund() {
-	b.left++
-	b.refunded++
-}
+func (b *budget) Refund() { b.left.Add(1) }
 
 // got is one block that a race has handed out.
 type got struct {
