@@ -89,18 +89,6 @@ func TestOS05_VersionsNeverMix(t *testing.T) {
 			out.want(t, block.ErrChanged, got{0, peerSrc, ms(1)}, got{2, peerSrc, ms(51)}, got{3, peerSrc, ms(51)})
 		})
 	})
-	t.Run("store has changed before the peer answers", func(t *testing.T) {
-		bubble(t, func(t *testing.T, b *books) {
-			b.lag = ms(60)
-			peer, store := says(b, has(0, ms(40)), fails(io.EOF, ms(60))), says(b, has(1, ms(30)), silent())
-			peer.meta, store.meta = old, now
-			out := run(t, t.Context(), block.NewRun(0, 2), old, race.Legs{}, peer, store)
-			out.want(t, block.ErrChanged, got{0, peerSrc, ms(60)})
-			if len(store.opened) != 1 {
-				t.Errorf("a store that has another version was asked %d times", len(store.opened))
-			}
-		})
-	})
 	t.Run("peer is older than what the store began", func(t *testing.T) {
 		bubble(t, func(t *testing.T, b *books) {
 			peer, store := serves(b, ms(31), 0), serves(b, ms(30), ms(10))
@@ -118,6 +106,23 @@ func TestOS05_VersionsNeverMix(t *testing.T) {
 			out.want(t, io.EOF, got{0, storeSrc, ms(30)}, got{1, storeSrc, ms(60)})
 			if out.meta.Version != "v2" {
 				t.Errorf("learned %+v, want the store's word", out.meta)
+			}
+		})
+	})
+}
+
+// TestS14_KnownVersionIsACondition: what both legs bring must be of it.
+func TestS14_KnownVersionIsACondition(t *testing.T) {
+	old, now := of("v1", 4*blockSize), of("v2", 4*blockSize)
+	t.Run("store has changed before the peer answers", func(t *testing.T) {
+		bubble(t, func(t *testing.T, b *books) {
+			b.lag = ms(60)
+			peer, store := says(b, has(0, ms(40)), fails(io.EOF, ms(60))), says(b, has(1, ms(30)), silent())
+			peer.meta, store.meta = old, now
+			out := run(t, t.Context(), block.NewRun(0, 2), old, race.Legs{}, peer, store)
+			out.want(t, block.ErrChanged, got{0, peerSrc, ms(60)})
+			if len(store.opened) != 1 {
+				t.Errorf("a store that has another version was asked %d times", len(store.opened))
 			}
 		})
 	})

@@ -170,6 +170,8 @@ type Race struct {
 	// late is when the head start ends; stalled: it has, and no block came since.
 	late    <-chan time.Time
 	stalled bool
+	// again is when a refused hedge is asked for once more.
+	again <-chan time.Time
 	// filling: the peer leg reads object storage itself.
 	filling bool
 	slot    bool
@@ -182,8 +184,8 @@ func Start(ctx context.Context, run block.Run, meta block.Meta, legs Legs) *Race
 	r := &Race{
 		ctx: ctx, legs: legs, run: run, left: run, meta: meta, open: !meta.Known(),
 		// A leg sends at most one event for each block, one that it waits for a fill
-		// and one for its end, and at most three start, so that no leg ever waits for a race that has stopped
-		// listening.
+		// and one for its end, and at most three start, so that no leg ever waits for
+		// a race that has stopped listening.
 		events: make(chan event, 3*(block.MaxRun+2)),
 	}
 	if legs.Peer != nil {
@@ -239,6 +241,7 @@ func (r *Race) wait() (event, bool) {
 		return ev, true
 	case <-r.late:
 		r.stalled = true
+	case <-r.again:
 	case <-r.ctx.Done():
 	}
 	return event{}, false
@@ -400,7 +403,7 @@ func (r *Race) hedge(need uint16, budget Budget) {
 		return
 	}
 	if r.legs.Again > 0 {
-		r.late = time.After(r.legs.Again)
+		r.again = time.After(r.legs.Again)
 	}
 }
 
@@ -440,14 +443,14 @@ func (r *Race) failure() error {
 	if r.stats.Winner == NoWinner {
 		r.stats.Winner = BothFailed
 	}
-	last := storeLeg
-	if r.legs.Twin {
-		last = peerLeg
+	err := r.leg[storeLeg].err
+	if first := r.leg[peerLeg].err; r.legs.Twin && first != nil && first != errStopped {
+		err = first // object storage's as well, and said first
 	}
-	if err := r.leg[last].err; err != nil {
-		return err
+	if err == nil {
+		return io.ErrUnexpectedEOF
 	}
-	return io.ErrUnexpectedEOF
+	return err
 }
 
 // finish stops both legs. The race has then nothing more to hand out, but its

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -19,6 +20,9 @@ var (
 	errStore  = errors.New("the store failed")
 )
 
+// readerPatience is when a reader gives up a race that hangs.
+const readerPatience = 10 * time.Second
+
 // scenario is one random race: what is asked for, what both legs will say, and
 // what the reader does.
 type scenario struct {
@@ -30,6 +34,7 @@ type scenario struct {
 	learns bool
 	legs   race.Legs
 	slots  *slots
+	budget *budget
 	lag    time.Duration
 	giveUp time.Duration
 
@@ -80,8 +85,12 @@ func newScenario(seed uint64) *scenario {
 		sc.slots.limit.Store(int64(sc.rng.IntN(2)))
 		sc.legs.Slots = sc.slots
 	}
+	if sc.chance(40) {
+		sc.budget = allows(sc.rng.Int64N(4))
+		sc.legs.Budget, sc.legs.Again = sc.budget, sc.pick(0, 5)
+	}
 	sc.lag = sc.pick(0, 0, 0, 3, 50)
-	sc.giveUp = time.Hour
+	sc.giveUp = readerPatience
 	if sc.chance(10) {
 		sc.giveUp = time.Duration(sc.rng.Int64N(int64(ms(200))))
 	}
@@ -120,6 +129,11 @@ func (sc *scenario) writePeer() {
 		sc.rng.Shuffle(len(sc.peerSteps), func(i, j int) {
 			sc.peerSteps[i], sc.peerSteps[j] = sc.peerSteps[j], sc.peerSteps[i]
 		})
+	}
+	if sc.chance(15) {
+		sc.legs.FillHeadStart = sc.pick(20, 50)
+		sc.peerSteps = slices.Insert(sc.peerSteps, sc.rng.IntN(len(sc.peerSteps)+1), fills(0))
+		sc.prompt = sc.prompt && sc.legs.HeadStart <= sc.legs.FillHeadStart
 	}
 	if sc.chance(40) {
 		sc.breakPeer()
@@ -191,7 +205,8 @@ func (sc *scenario) check(out *outcome, peer, store *script) error {
 	}
 	healthy := sc.store[0].healthy() && sc.store[1].healthy()
 	dead := sc.store[0].stopAfter == 0 && sc.store[1].stopAfter == 0
-	hedges := sc.hasPeer && !sc.legs.Sequential && (sc.slots == nil || sc.slots.limit.Load() > 0)
+	hedges := sc.hasPeer && !sc.legs.Sequential && (sc.slots == nil || sc.slots.limit.Load() > 0) &&
+		(sc.budget == nil || sc.budget.left.Load() > 0)
 	mixed := sc.hasPeer && sc.peerMeta != sc.meta
 	switch {
 	case out.err == io.EOF && len(seen) != len(sc.exists):
@@ -200,7 +215,7 @@ func (sc *scenario) check(out *outcome, peer, store *script) error {
 		}
 	case out.err == io.EOF:
 	case out.err == errGaveUp:
-		if sc.giveUp == time.Hour && (!sc.silent || hedges && healthy && !mixed && sc.legs.HeadStart > 0) {
+		if sc.giveUp == readerPatience && (!sc.silent || hedges && healthy && !mixed && sc.legs.HeadStart > 0) {
 			return errors.New("the race hung until its reader gave up")
 		}
 	case healthy && !(mixed && out.err == block.ErrChanged):
@@ -246,6 +261,10 @@ func (sc *scenario) checkLegs(out *outcome, peer, store *script) error {
 		return fmt.Errorf("the store was asked %v beside a peer that was in time", store.opened[0])
 	case out.stats.Hedged && (sc.legs.Sequential || !sc.hasPeer):
 		return errors.New("hedged what must not be")
+	case sc.budget == nil && out.stats.NoBudget:
+		return errors.New("a budget that is not there has refused")
+	case sc.budget != nil && sc.budget.left.Load() < 0:
+		return errors.New("more hedges than allowed")
 	case sc.slots != nil && sc.slots.used.Load() != 0:
 		return errors.New("a slot was not given back")
 	}

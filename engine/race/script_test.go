@@ -45,6 +45,8 @@ func lacks(index uint64, after time.Duration) step {
 	return step{after: after, index: index, status: block.StatusNotFound}
 }
 
+func fills(after time.Duration) step { return step{after: after, status: block.StatusFilling} }
+
 func fails(err error, after time.Duration) step { return step{after: after, err: err} }
 
 // silent says nothing until the leg is cancelled.
@@ -197,6 +199,29 @@ func (s *slots) TryAcquire() bool {
 }
 
 func (s *slots) Release() { s.used.Add(-1) }
+
+// budget allows so many hedges; another goroutine may raise it.
+type budget struct {
+	left  atomic.Int64
+	asked int
+}
+
+func allows(hedges int64) *budget {
+	b := &budget{}
+	b.left.Store(hedges)
+	return b
+}
+
+func (b *budget) Spend() bool {
+	b.asked++
+	if b.left.Load() == 0 {
+		return false
+	}
+	b.left.Add(-1)
+	return true
+}
+
+func (b *budget) Refund() { b.left.Add(1) }
 
 // got is one block that a race has handed out.
 type got struct {
