@@ -181,7 +181,7 @@ func (t *task) start() {
 		legs.HeadStart, legs.FillHeadStart = e.headStart(t.mode.asked), e.patience()
 		legs.Slots = e.RaceGets
 		if e.Settings.EnableAdaptivePeerRaceHedge.Load() {
-			legs.Budget = spender{e, t.mode.asked}
+			legs.Budget = &spender{e: e, asked: t.mode.asked}
 		}
 		if !t.direct {
 			legs.Store, legs.Hedge = t.shareGets(false), t.shareGets(true)
@@ -189,7 +189,7 @@ func (t *task) start() {
 	}
 	if delay, ok := e.twinDelay(); ok && t.mode.twin {
 		legs.Peer, legs.Twin, legs.HeadStart = t.get, true, delay
-		legs.Budget = spender{e: e}
+		legs.Budget = &spender{e: e}
 	}
 	t.race = race.Start(t.fetch.Context(), t.req.Run, t.req.Meta, legs)
 }

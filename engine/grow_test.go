@@ -44,14 +44,11 @@ func TestS39_ScanTakesFewGETsAndAPointReadOneBlock(t *testing.T) {
 func TestS39_BlocksThatComeAlongAreJoinedOnTheirWay(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.growing(200)
-		for i := range int64(8) {
-			w.read(i*testBlock, testBlock)
+		next := int64(0)
+		for ; next < 40 || int(next) < w.e.Cache.Metrics().Blocks; next++ {
+			w.read(next*testBlock, testBlock)
 		}
 		before := len(w.gets())
-		next := int64(8)
-		for w.e.Cache.Metrics().Blocks > int(next) { // those that came along are there
-			next++
-		}
 		done := make(chan error, 4)
 		for i := range int64(4) {
 			go func() { _, err := w.read((next+i)*testBlock, testBlock); done <- err }()

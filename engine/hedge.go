@@ -47,15 +47,16 @@ func (b *budget) earn(percent int64) {
 	}
 }
 
-// take spends one GET. Forced takes go into debt, which later ones pay back.
-func (b *budget) take(forced bool) bool {
+// take spends one GET. Forced takes go into debt, which later ones pay back; at
+// the limit of debt they are allowed and not charged.
+func (b *budget) take(forced bool) (allowed, charged bool) {
 	for {
 		now := b.milli.Load()
 		if now < oneGet && (!forced || now <= -burstGets) {
-			return forced
+			return forced, false
 		}
 		if b.milli.CompareAndSwap(now, now-oneGet) {
-			return true
+			return true, true
 		}
 	}
 }
@@ -66,20 +67,28 @@ func (b *budget) take(forced bool) bool {
 type spender struct {
 	e     *Engine
 	asked shards.Snapshot
+	// charged is what the last Spend has cost, for Refund.
+	charged bool
 }
 
 // Spend implements race.Budget.
-func (s spender) Spend() bool {
+func (s *spender) Spend() (allowed bool) {
 	forced := false
 	if s.asked.Len() > 0 {
 		_, known := s.e.Breakers.Quantile(s.asked.At(0).Addr, peerQuantile)
 		forced = !known || s.e.Breakers.Quiet(s.asked.At(0).Addr)
 	}
-	return s.e.budget.take(forced)
+	allowed, s.charged = s.e.budget.take(forced)
+	return allowed
 }
 
 // Refund implements race.Budget.
-func (s spender) Refund() { s.e.budget.milli.Add(oneGet) }
+func (s *spender) Refund() {
+	if s.charged {
+		s.charged = false
+		s.e.budget.milli.Add(oneGet)
+	}
+}
 
 // headStart returns how long the first candidate may go without an answer: its
 // live quantile, never more than the configured head start (S36).

@@ -87,6 +87,8 @@ func OutcomeOf(err error, cancelled bool) Outcome {
 		return OutcomeBusy
 	case errors.Is(err, ErrCorrupt):
 		return OutcomeCorrupt
+	case errors.Is(err, ErrChanged), errors.Is(err, ErrNotFound):
+		return OutcomeMiss // it has another version: not the one that is asked for
 	case errors.Is(err, context.DeadlineExceeded):
 		return OutcomeTimeout
 	}

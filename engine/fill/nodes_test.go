@@ -96,6 +96,7 @@ func TestS32_S33_RequesterFallsBack(t *testing.T) {
 			a, b := c.nodes[0], c.nodes[1]
 			set(b)
 			a.know(c, true, b)
+			a.engine.Settings.ObjectStorageGetMaxBlocks.Store(1) // nothing comes along
 			for i := range 5 {
 				if src, err := a.read(c, i); src != block.SourceStore || err != nil {
 					t.Errorf("%s: from %v (%v)", name, src, err)
