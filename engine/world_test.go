@@ -149,6 +149,15 @@ func (w *world) at(n int) (block.Source, time.Duration, error) {
 	return src, w.since() - begin, err
 }
 
+// one is at for a reader on its own: it returns when all that the read has set
+// in motion has come to rest.
+func (w *world) one(n int) (block.Source, time.Duration, error) {
+	w.t.Helper()
+	src, took, err := w.at(n)
+	synctest.Wait()
+	return src, took, err
+}
+
 // learn reads block 0 without asking a peer or the FE: the object is known then.
 func (w *world) learn() {
 	w.t.Helper()
