@@ -137,7 +137,6 @@ func (t *task) learn(meta block.Meta, piece block.Piece, res flight.Result) bool
 		return false
 	}
 	t.known = t.e.objects.Learn(object.KeyOf(t.req.Object, t.req.Meta.Version), meta, time.Now())
-	t.req.Meta = meta
 	table := t.mode.flights
 	for i := range uint64(block.MaxRun) {
 		index := t.req.Run.First + i

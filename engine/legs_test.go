@@ -137,9 +137,7 @@ func TestS13_PR20_CorruptPeerIsNeverBelieved(t *testing.T) {
 		if m := w.e.Metrics(); m.PeerCorrupt != 1 || w.circuit(1).Failures != 1 {
 			t.Errorf("%d corrupt replies, %d failures; want 1 and 1", m.PeerCorrupt, w.circuit(1).Failures)
 		}
-		w.mu.Lock()
-		w.mu.store = nil // nobody is to ask it
-		w.mu.Unlock()
+		w.setStore(nil) // nobody is to ask it
 		if src, _, err := w.one(0); src != block.SourceLocal || err != nil {
 			t.Errorf("again from %v (%v): the store's bytes are not cached", src, err)
 		}

@@ -170,9 +170,9 @@ func TestS25_AllMissCoolsDown(t *testing.T) {
 
 func TestS26_UnusedCandidatesExpireAndTheFEIsAskedAgain(t *testing.T) {
 	inWorld(t, func(w *world) {
-		w.mu.lookup = func(block.Route) ([]shards.Candidate, error) {
+		w.setLookup(func(block.Route) ([]shards.Candidate, error) {
 			return []shards.Candidate{candidate(2, "cg_b")}, nil
-		}
+		})
 		w.rules.RefreshSeconds.Store(1 << 20) // no refresh while it is in use
 		w.know(tablet, candidate(1, "cg_a"))
 		w.peer(1, serves(time.Millisecond))

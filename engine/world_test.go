@@ -140,6 +140,13 @@ func (w *world) setStore(script func(n int, f *block.Fetch) reply) {
 	w.mu.store = script
 }
 
+// setLookup changes what the FE answers.
+func (w *world) setLookup(answer func(block.Route) ([]shards.Candidate, error)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.mu.lookup = answer
+}
+
 // at reads ten bytes of block n and says where they came from and how long it
 // took.
 func (w *world) at(n int) (block.Source, time.Duration, error) {

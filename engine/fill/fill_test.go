@@ -321,13 +321,11 @@ func TestPR22_BytesOfAnObjectOfUnknownSizeAreNotServed(t *testing.T) {
 	inCluster(t, 1, func(c *cluster) {
 		n := c.nodes[0]
 		c.ask(n, time.Minute, request(block.NewRun(0, 2), true))
-		for i := range 8 { // push the object out of the table, not out of the cache
+		// Others push the object out of the table, but not out of the cache.
+		for i := 0; i%10 != 0 || n.engine.Known(testObject, block.Immutable) != nil || i == 0; i++ {
 			o := testObject
-			o.Key += string(rune('a' + i))
+			o.Key += fmt.Sprint(i)
 			n.engine.Read(context.Background(), &block.Read{Object: o, Version: block.Immutable, NoPeer: true}, make([]byte, 1))
-		}
-		if n.engine.Known(testObject, block.Immutable) != nil {
-			t.Fatal("the object is still known")
 		}
 		if got, _ := c.ask(n, time.Minute, request(block.NewRun(0, 2), false)); got != "--" {
 			t.Errorf("to a reader that does not know the size either: %s", got)
