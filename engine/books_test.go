@@ -18,16 +18,16 @@ func TestOB02_RacesAreCountedOnceAndSequencesNever(t *testing.T) {
 		w.setStore(serves(30 * time.Millisecond))
 		w.peer(1, serves(5*time.Millisecond))
 		for n := range 100 { // within the head start
-			w.at(n)
+			w.one(n)
 		}
 		gets := len(w.gets())
 		w.peer(1, serves(60*time.Millisecond))
 		for n := range 100 { // the store wins
-			w.at(100 + n)
+			w.one(100 + n)
 		}
 		sequence(w)
 		for n := range 100 {
-			w.at(200 + n)
+			w.one(200 + n)
 		}
 		synctest.Wait()
 		m := w.e.Metrics()
@@ -114,6 +114,23 @@ func TestOB07_BooksBalance(t *testing.T) {
 		}
 		if m.WastedBytes == 0 || m.JoinedBlocks == 0 || m.LocalBlocks == 0 {
 			t.Errorf("the mix is too tame: %+v", m)
+		}
+	})
+}
+
+func TestOB07_BlocksThatComeTwiceAtOnce(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.put(400, "v1")
+		w.learn()
+		w.know(tablet, candidate(1, "cg_a"))
+		w.peer(1, serves(60*time.Millisecond)) // when the store answers, too
+		for n := range 200 {
+			w.one(n + 1)
+		}
+		w.idle("ties")
+		m := w.e.Metrics()
+		if m.PeerBytes+m.StoreBytes-m.WastedBytes != 201*testBlock {
+			t.Errorf("%d bytes from the peer, %d from the store, %d wasted, of 201 blocks", m.PeerBytes, m.StoreBytes, m.WastedBytes)
 		}
 	})
 }

@@ -15,7 +15,7 @@ func TestS08_SlotIsHeldUntilBothLegsHaveEnded(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.know(tablet, candidate(1, "cg_a"))
 		w.peer(1, always(reply{silent: true, lag: 300 * time.Millisecond}))
-		if _, took, err := w.at(0); err != nil || took != 60*time.Millisecond {
+		if _, took, err := w.one(0); err != nil || took != 60*time.Millisecond {
 			t.Fatalf("%v after %v", err, took)
 		}
 		synctest.Wait()
@@ -38,11 +38,11 @@ func TestS08_FullPoolMeansNoHedge(t *testing.T) {
 		w.e.RaceGets.SetLimit(0)
 		w.know(tablet, candidate(1, "cg_a"))
 		w.peer(1, serves(200*time.Millisecond))
-		if src, took, err := w.at(0); src != block.SourcePeer || took != 200*time.Millisecond {
+		if src, took, err := w.one(0); src != block.SourcePeer || took != 200*time.Millisecond {
 			t.Errorf("from %v in %v (%v)", src, took, err)
 		}
 		w.peer(1, always(reply{after: 100 * time.Millisecond, all: true}))
-		if src, took, err := w.at(1); src != block.SourceStore || took != 140*time.Millisecond {
+		if src, took, err := w.one(1); src != block.SourceStore || took != 140*time.Millisecond {
 			t.Errorf("the reader's own GET: from %v in %v (%v)", src, took, err)
 		}
 		synctest.Wait()
@@ -86,7 +86,7 @@ func TestPR17_AttemptsDoNotMultiply(t *testing.T) {
 				w.peer(n+1, always(reply{err: errReset}))
 			}
 			w.setStore(always(reply{after: 5 * time.Millisecond, err: block.ErrThrottled}))
-			if _, _, err := w.at(0); !errors.Is(err, block.ErrThrottled) {
+			if _, _, err := w.one(0); !errors.Is(err, block.ErrThrottled) {
 				t.Errorf("error %v, want the store's", err)
 			}
 			if c, g := len(w.calls()), len(w.gets()); c != 3 || g != 1 {
@@ -104,7 +104,7 @@ func TestPR18_SilentCandidatesCostTheirDeadlineEach(t *testing.T) {
 		for n := range 3 {
 			w.peer(n+1, always(reply{silent: true}))
 		}
-		if src, took, err := w.at(0); src != block.SourceStore || took != 3040*time.Millisecond {
+		if src, took, err := w.one(0); src != block.SourceStore || took != 3040*time.Millisecond {
 			t.Errorf("from %v in %v (%v), want 3 deadlines and the store", src, took, err)
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), 1500*time.Millisecond)
@@ -126,7 +126,7 @@ func TestS13_PR20_CorruptPeerIsNeverBelieved(t *testing.T) {
 		w.know(tablet, candidate(1, "cg_a"), candidate(2, "cg_b"))
 		w.peer(1, always(reply{after: time.Millisecond, corrupt: true}))
 		w.peer(2, always(reply{after: time.Millisecond, all: true}))
-		if src, _, err := w.at(0); src != block.SourceStore || err != nil {
+		if src, _, err := w.one(0); src != block.SourceStore || err != nil {
 			t.Errorf("from %v (%v)", src, err)
 		}
 		synctest.Wait()
@@ -137,10 +137,8 @@ func TestS13_PR20_CorruptPeerIsNeverBelieved(t *testing.T) {
 		if m := w.e.Metrics(); m.PeerCorrupt != 1 || w.circuit(1).Failures != 1 {
 			t.Errorf("%d corrupt replies, %d failures; want 1 and 1", m.PeerCorrupt, w.circuit(1).Failures)
 		}
-		w.mu.Lock()
-		w.mu.store = nil // nobody is to ask it
-		w.mu.Unlock()
-		if src, _, err := w.at(0); src != block.SourceLocal || err != nil {
+		w.setStore(nil) // nobody is to ask it
+		if src, _, err := w.one(0); src != block.SourceLocal || err != nil {
 			t.Errorf("again from %v (%v): the store's bytes are not cached", src, err)
 		}
 	})
@@ -159,7 +157,7 @@ func TestOS19_DeniedIsNotHiddenByASlowPeer(t *testing.T) {
 			w.know(tablet, candidate(1, "cg_a"))
 			w.peer(1, serves(c.peer))
 			w.setStore(always(reply{after: 5 * time.Millisecond, err: block.ErrDenied}))
-			_, took, err := w.at(0)
+			_, took, err := w.one(0)
 			if !errors.Is(err, c.err) || took != c.took {
 				t.Errorf("peer at %v: %v after %v, want %v after %v", c.peer, err, took, c.err, c.took)
 			}
@@ -186,7 +184,7 @@ func TestPR27_EveryStatusHasItsClass(t *testing.T) {
 			if status == 0 {
 				return // the script's word for "not found"
 			}
-			if src, _, err := w.at(0); src != block.SourceStore || err != nil {
+			if src, _, err := w.one(0); src != block.SourceStore || err != nil {
 				t.Errorf("status %d: from %v (%v)", status, src, err)
 			}
 			synctest.Wait()
@@ -219,7 +217,7 @@ func TestPR09_BusyPeerIsNotDead(t *testing.T) {
 		})
 		n := 0
 		for ; w.since() < 2*time.Second; n++ {
-			if _, _, err := w.at(n); err != nil {
+			if _, _, err := w.one(n); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -228,7 +226,7 @@ func TestPR09_BusyPeerIsNotDead(t *testing.T) {
 			t.Errorf("circuit %+v, tablet %+v", c, view)
 		}
 		w.peer(1, serves(time.Millisecond))
-		if src, _, _ := w.at(n + 1); src != block.SourcePeer {
+		if src, _, _ := w.one(n + 1); src != block.SourcePeer {
 			t.Errorf("the burst is over: from %v", src)
 		}
 	})
@@ -262,7 +260,7 @@ func TestReplyThatDoesNotSayWhatTheObjectIs(t *testing.T) {
 		w.know(tablet, candidate(1, "cg_a"), candidate(2, "cg_b"))
 		w.peer(1, always(reply{after: time.Millisecond, noMeta: true}))
 		w.peer(2, serves(time.Millisecond))
-		if src, took, err := w.at(0); src != block.SourcePeer || took != 2*time.Millisecond {
+		if src, took, err := w.one(0); src != block.SourcePeer || took != 2*time.Millisecond {
 			t.Errorf("from %v in %v (%v), want the second peer's", src, took, err)
 		}
 	})

@@ -44,10 +44,10 @@ func TestS02_OneLookupForAThousandMisses(t *testing.T) {
 
 func TestS02_SilentFEDelaysNobody(t *testing.T) {
 	inWorld(t, func(w *world) {
-		w.mu.lookup = func(block.Route) ([]shards.Candidate, error) {
+		w.setLookup(func(block.Route) ([]shards.Candidate, error) {
 			time.Sleep(time.Minute)
 			return nil, errors.New("timed out")
-		}
+		})
 		for n := range 20 {
 			if _, took, err := w.at(n); err != nil || took != 40*time.Millisecond {
 				t.Errorf("read %d: %v after %v", n, err, took)
@@ -60,7 +60,7 @@ func TestS29_LookupsThatFailBackOff(t *testing.T) {
 	for name, answer := range map[string]error{"empty": nil, "failed": errors.New("no FE")} {
 		inWorld(t, func(w *world) {
 			w.put(2000, "v1")
-			w.mu.lookup = func(block.Route) ([]shards.Candidate, error) { return nil, answer }
+			w.setLookup(func(block.Route) ([]shards.Candidate, error) { return nil, answer })
 			for n := range 1200 { // ten minutes of misses
 				w.at(n)
 				time.Sleep(460 * time.Millisecond)
@@ -70,9 +70,9 @@ func TestS29_LookupsThatFailBackOff(t *testing.T) {
 			if n := len(w.lookups()); n < 12 || n > 30 {
 				t.Errorf("%s: %d look-ups in ten minutes, want 12 to 30", name, n)
 			}
-			w.mu.lookup = func(block.Route) ([]shards.Candidate, error) {
+			w.setLookup(func(block.Route) ([]shards.Candidate, error) {
 				return []shards.Candidate{candidate(1, "cg_a")}, nil
-			}
+			})
 			w.peer(1, serves(time.Millisecond))
 			time.Sleep(time.Minute)
 			w.at(1500)
@@ -91,9 +91,9 @@ func TestS29_ListsInUseAreRefreshedBehindTheReads(t *testing.T) {
 		w.rules.RefreshSeconds.Store(60)
 		w.know(tablet, candidate(1, "cg_a"))
 		w.peer(1, serves(time.Millisecond))
-		w.mu.lookup = func(block.Route) ([]shards.Candidate, error) {
+		w.setLookup(func(block.Route) ([]shards.Candidate, error) {
 			return []shards.Candidate{candidate(1, "cg_a"), candidate(2, "cg_b")}, nil
-		}
+		})
 		for n := range 130 {
 			if _, took, _ := w.at(n); took > 41*time.Millisecond {
 				t.Errorf("a read took %v", took)
@@ -115,9 +115,9 @@ func TestPR14_DeadFEIsSaidOnceInHalfAMinute(t *testing.T) {
 	var log bytes.Buffer
 	inWorld(t, func(w *world) {
 		w.put(1000, "v1")
-		w.mu.lookup = func(block.Route) ([]shards.Candidate, error) {
+		w.setLookup(func(block.Route) ([]shards.Candidate, error) {
 			return nil, errors.New("fe.example:9020: connection refused")
-		}
+		})
 		for n := range 600 {
 			if src, err := w.readRoute(block.TabletRoute(int64(n)), n); src != block.SourceStore {
 				t.Errorf("from %v (%v)", src, err)
@@ -138,7 +138,7 @@ func TestS87_KnownPeersServeWithoutTheFE(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.know(tablet, candidate(1, "cg_a"))
 		w.peer(1, serves(time.Millisecond))
-		w.mu.lookup = func(block.Route) ([]shards.Candidate, error) { return nil, errors.New("no FE") }
+		w.setLookup(func(block.Route) ([]shards.Candidate, error) { return nil, errors.New("no FE") })
 		time.Sleep(11 * time.Minute)
 		for n := range 10 {
 			if src, _, err := w.at(n); src != block.SourcePeer {

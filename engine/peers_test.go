@@ -30,7 +30,7 @@ func TestS20_SourcesAreTriedInTheirOrder(t *testing.T) {
 		lack(w, 5)
 		w.know(tablet, candidate(1, "cg_a"), candidate(2, "cg_b"))
 		w.e.Table.PutSource(tablet, candidate(3, "cg_c"))
-		w.at(0)
+		w.one(0)
 		if got, want := w.askedPeers(0), []int{3, 1, 2}; !slices.Equal(got, want) {
 			t.Errorf("asked %v, want the source of the rebalance first: %v", got, want)
 		}
@@ -43,7 +43,7 @@ func TestS20_SourcesAreTriedInTheirOrder(t *testing.T) {
 			t.Fatal(err)
 		}
 		from := len(w.calls())
-		w.at(1)
+		w.one(1)
 		if got, want := w.askedPeers(from), []int{5, 4}; !slices.Equal(got, want) {
 			t.Errorf("asked %v, want the manual list as it is written: %v", got, want)
 		}
@@ -56,10 +56,10 @@ func TestS22_LastSuccessfulGroupIsTriedFirst(t *testing.T) {
 		w.know(tablet, candidate(1, "cg_a"), candidate(2, "cg_b"), candidate(3, "cg_b"))
 		lack(w, 3)
 		w.peer(2, serves(time.Millisecond))
-		w.at(0)
+		w.one(0)
 		w.peer(1, serves(time.Millisecond))
 		from := len(w.calls())
-		w.at(1)
+		w.one(1)
 		if got := w.askedPeers(from); !slices.Equal(got, []int{2}) {
 			t.Errorf("asked %v, want 2, whose group served last", got)
 		}
@@ -72,14 +72,14 @@ func TestS23_MissMovesCandidateToEnd(t *testing.T) {
 		w.know(tablet, candidate(1, "cg_a"), candidate(2, "cg_b"), candidate(3, "cg_c"))
 		lack(w, 3)
 		w.peer(2, serves(time.Millisecond))
-		w.at(0)
+		w.one(0)
 		if got := w.candidates(); !slices.Equal(got, []int{2, 3, 1}) {
 			t.Errorf("the list is %v, want 2 3 1", got)
 		}
 		// The group that served last misses now: the preference goes.
 		lack(w, 3)
 		w.peer(3, serves(time.Millisecond))
-		w.at(1)
+		w.one(1)
 		if view, _ := w.e.Table.Show(tablet); view.LastGroupID != "cg_c" {
 			t.Errorf("last group %q, want cg_c", view.LastGroupID)
 		}
@@ -106,7 +106,7 @@ func TestS24_ThreeRPCFailuresEvict(t *testing.T) {
 			if err := w.e.Table.Set(tablet, forget); err != nil {
 				t.Fatal(err)
 			}
-			w.at(n)
+			w.one(n)
 		}
 		if view, _ := w.e.Table.Show(tablet); len(view.Candidates) != 2 || view.Candidates[0].Failures != 2 {
 			t.Fatalf("candidates %+v, want peer 1 with 2 failures", view.Candidates)
@@ -120,7 +120,7 @@ func TestS24_ThreeRPCFailuresEvict(t *testing.T) {
 		if err := w.e.Table.Set(tablet, view); err != nil {
 			t.Fatal(err)
 		}
-		w.at(10)
+		w.one(10)
 		if got := w.candidates(); !slices.Equal(got, []int{2}) {
 			t.Errorf("the list is %v, want peer 1 evicted", got)
 		}
@@ -141,12 +141,12 @@ func TestS25_AllMissCoolsDown(t *testing.T) {
 			t.Errorf("one read counts %d times", view.AllMiss)
 		}
 		for n := range 4 {
-			w.at(100 + n)
+			w.one(100 + n)
 		}
 		begin, calls := w.since(), len(w.calls())
 		for _, after := range []time.Duration{0, 150 * time.Second, 300*time.Second - time.Millisecond - 40*time.Millisecond} {
 			time.Sleep(begin + after - w.since())
-			if _, took, _ := w.at(200 + int(after/time.Second)); took != 40*time.Millisecond {
+			if _, took, _ := w.one(200 + int(after/time.Second)); took != 40*time.Millisecond {
 				t.Errorf("in cooldown, after %v: the read took %v, want the store's 40ms", after, took)
 			}
 		}
@@ -157,7 +157,7 @@ func TestS25_AllMissCoolsDown(t *testing.T) {
 			t.Errorf("%d look-ups in cooldown", n)
 		}
 		time.Sleep(begin + 300*time.Second - w.since())
-		w.at(300)
+		w.one(300)
 		if n := len(w.calls()) - calls; n != 2 {
 			t.Errorf("%d calls after the cooldown, want both candidates asked", n)
 		}
@@ -170,28 +170,28 @@ func TestS25_AllMissCoolsDown(t *testing.T) {
 
 func TestS26_UnusedCandidatesExpireAndTheFEIsAskedAgain(t *testing.T) {
 	inWorld(t, func(w *world) {
-		w.mu.lookup = func(block.Route) ([]shards.Candidate, error) {
+		w.setLookup(func(block.Route) ([]shards.Candidate, error) {
 			return []shards.Candidate{candidate(2, "cg_b")}, nil
-		}
+		})
 		w.rules.RefreshSeconds.Store(1 << 20) // no refresh while it is in use
 		w.know(tablet, candidate(1, "cg_a"))
 		w.peer(1, serves(time.Millisecond))
 		w.peer(2, serves(time.Millisecond))
-		w.at(0)
+		w.one(0)
 		time.Sleep(3600*time.Second - time.Millisecond)
-		if w.at(1); len(w.calls()) != 2 {
+		if w.one(1); len(w.calls()) != 2 {
 			t.Errorf("%d calls, want 2: the candidate is not too old yet", len(w.calls()))
 		}
 		time.Sleep(3600 * time.Second)
 		asked := len(w.lookups())
-		src, took, _ := w.at(2)
+		src, took, _ := w.one(2)
 		if src != block.SourceStore || took != 40*time.Millisecond || len(w.calls()) != 2 {
 			t.Errorf("from %v in %v with %d calls: an expired candidate is in use", src, took, len(w.calls()))
 		}
 		if n := len(w.lookups()) - asked; n != 1 {
 			t.Errorf("%d look-ups, want 1", n)
 		}
-		if src, _, _ := w.at(3); src != block.SourcePeer || w.calls()[2].addr != peerAddr(2).String() {
+		if src, _, _ := w.one(3); src != block.SourcePeer || w.calls()[2].addr != peerAddr(2).String() {
 			t.Errorf("from %v, want the FE's new candidate", src)
 		}
 	})
@@ -208,7 +208,7 @@ func TestS16_KindsOfPeersAreSwitchedApart(t *testing.T) {
 			lack(w, 2)
 			w.e.Settings.EnableSameComputeGroupPeerRead.Store(c.same)
 			w.e.Settings.EnableCrossComputeGroupRead.Store(c.cross)
-			if _, _, err := w.at(0); err != nil {
+			if _, _, err := w.one(0); err != nil {
 				t.Fatal(err)
 			}
 			if got := w.askedPeers(0); !slices.Equal(got, c.asked) {
@@ -245,7 +245,7 @@ func TestS19_OwnLocationFirst(t *testing.T) {
 		far.Location = "elsewhere"
 		w.know(tablet, far, candidate(2, "cg_b"))
 		lack(w, 2)
-		w.at(0)
+		w.one(0)
 		if got := w.askedPeers(0); !slices.Equal(got, []int{2, 1}) {
 			t.Errorf("asked %v, want the own location first", got)
 		}
@@ -260,7 +260,7 @@ func TestS37_EjectedPeersAreTriedLast(t *testing.T) {
 		for range 16 {
 			w.e.Breakers.NoteRace(peerAddr(1), false)
 		}
-		w.at(0)
+		w.one(0)
 		if got := w.askedPeers(0); !slices.Equal(got, []int{2}) {
 			t.Errorf("asked %v, want the slow peer last", got)
 		}
@@ -270,7 +270,7 @@ func TestS37_EjectedPeersAreTriedLast(t *testing.T) {
 		if err := w.e.Table.Set(tablet, view); err != nil {
 			t.Fatal(err)
 		}
-		w.at(1)
+		w.one(1)
 		if got := w.askedPeers(1); !slices.Equal(got, []int{1}) {
 			t.Errorf("asked %v, want it back on trial", got)
 		}
@@ -288,7 +288,7 @@ func TestPR32_FewerAndFewerPeers(t *testing.T) {
 			if n%50 == 49 { // one more goes
 				w.peer(n/50+1, nil)
 			}
-			if _, took, err := w.at(n); err != nil || took > 41*time.Millisecond {
+			if _, took, err := w.one(n); err != nil || took > 41*time.Millisecond {
 				t.Errorf("read %d: %v after %v", n, err, took)
 			}
 		}

@@ -29,9 +29,9 @@ func TestS01_HitNeedsNobody(t *testing.T) {
 
 func TestS02_MissWithoutCandidatesReadsTheStoreAtOnceAndAsksTheFEBehind(t *testing.T) {
 	inWorld(t, func(w *world) {
-		w.mu.lookup = func(block.Route) ([]shards.Candidate, error) {
+		w.setLookup(func(block.Route) ([]shards.Candidate, error) {
 			return []shards.Candidate{candidate(1, "cg_write")}, nil
-		}
+		})
 		w.peer(1, func(int, *block.Fetch) reply { return reply{after: time.Millisecond} })
 		begin := w.since()
 		src, err := w.read(0, 100)
@@ -160,7 +160,7 @@ func TestS06_BothLegsFailedIsTheStoresError(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.know(tablet, candidate(1, "cg_write"))
 		w.peer(1, func(int, *block.Fetch) reply { return reply{err: errors.New("connection refused")} })
-		w.mu.store = func(int, *block.Fetch) reply { return reply{err: denied} }
+		w.setStore(func(int, *block.Fetch) reply { return reply{err: denied} })
 		if _, err := w.readAs(context.Background(), &block.Read{Object: testObject, Version: block.Immutable, Route: tablet}, 10); !errors.Is(err, block.ErrDenied) {
 			t.Errorf("error %v, want the store's", err)
 		}
@@ -218,7 +218,7 @@ func TestS09_ReadersOfOneBlockShareOneFetch(t *testing.T) {
 func TestSF02_LeadersDeadlineIsItsOwn(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.read(0, 1) // the object is known
-		w.mu.store = func(int, *block.Fetch) reply { return reply{after: 300 * time.Millisecond} }
+		w.setStore(func(int, *block.Fetch) reply { return reply{after: 300 * time.Millisecond} })
 		short, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 		defer cancel()
 		req := &block.Read{Object: testObject, Version: block.Immutable, Route: tablet, Offset: 8 * testBlock}
@@ -242,12 +242,12 @@ func TestSF02_LeadersDeadlineIsItsOwn(t *testing.T) {
 func TestSF01_PanicInAFetchIsRetriedAndCounted(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.read(0, 1)
-		w.mu.store = func(n int, _ *block.Fetch) reply {
+		w.setStore(func(n int, _ *block.Fetch) reply {
 			if n == 1 {
 				panic("decoder")
 			}
 			return reply{after: 10 * time.Millisecond}
-		}
+		})
 		done := make(chan error, 50)
 		for range 50 {
 			go func() { _, err := w.read(3*testBlock, 10); done <- err }()

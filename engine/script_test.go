@@ -49,7 +49,8 @@ type call struct {
 	at   time.Duration
 	addr string
 	req  block.Fetch
-	// streamed: it got a stream. closed is when its stream was closed, cancelled how its context stood then.
+	// streamed: it got a stream. closed is when that was closed, negative before,
+	// cancelled how its context stood then.
 	streamed, cancelled bool
 	// bytes were sent.
 	bytes  int64
@@ -109,7 +110,7 @@ func (w *world) meta(o *storedObject, v block.Version) block.Meta {
 // Fetch implements block.Store.
 func (w *world) Fetch(ctx context.Context, f *block.Fetch) (block.Stream, error) {
 	w.mu.Lock()
-	c := &call{at: w.since(), req: *f}
+	c := &call{at: w.since(), closed: -1, req: *f}
 	w.mu.gets = append(w.mu.gets, c)
 	n, script := len(w.mu.gets)-1, w.mu.store
 	obj := w.mu.objects[f.Object]
@@ -127,7 +128,7 @@ func (w *world) Fetch(ctx context.Context, f *block.Fetch) (block.Stream, error)
 // FetchFrom implements block.Peers.
 func (w *world) FetchFrom(ctx context.Context, addr block.Addr, f *block.Fetch) (block.Stream, error) {
 	w.mu.Lock()
-	c := &call{at: w.since(), addr: addr.String(), req: *f}
+	c := &call{at: w.since(), closed: -1, addr: addr.String(), req: *f}
 	n := 0
 	for _, old := range w.mu.calls {
 		if old.addr == c.addr {

@@ -30,7 +30,7 @@ func TestPR01_OwnCancelIsNoFailure(t *testing.T) {
 			w.peer(1, serves(60*time.Millisecond))
 			w.setStore(serves(30 * time.Millisecond))
 			for n := range 1000 {
-				if src, took, err := w.at(n); src != block.SourceStore || took != time.Duration(delay+30)*time.Millisecond {
+				if src, took, err := w.one(n); src != block.SourceStore || took != time.Duration(delay+30)*time.Millisecond {
 					t.Fatalf("read %d: from %v in %v (%v)", n, src, took, err)
 				}
 			}
@@ -111,7 +111,7 @@ func silence(w *world) {
 	w.peer(1, always(reply{silent: true}))
 	w.setStore(serves(30 * time.Millisecond))
 	for n := 0; w.since() < time.Second; n++ {
-		w.at(n)
+		w.one(n)
 	}
 	time.Sleep(100 * time.Millisecond)
 	if n := w.e.Breakers.Metrics().LeftRunning; n != 0 {
@@ -171,10 +171,39 @@ func TestS28_CallLeftRunningTellsWhatItSaw(t *testing.T) {
 	}
 }
 
+// A peer that has begun to answer and stalls is no silent one.
+func TestS28_AnsweredCallEndsWithItsRace(t *testing.T) {
+	for _, probed := range []bool{true, false} {
+		inWorld(t, func(w *world) {
+			silence(w)
+			if !probed {
+				w.e.Breakers.Reset(peerAddr(1))
+			}
+			for range 2 {
+				ticket, _ := w.e.Breakers.Allow(peerAddr(1))
+				ticket.Done(block.OutcomeError)
+			}
+			w.peer(1, always(reply{after: 10 * time.Millisecond, gap: time.Hour}))
+			before, begin := len(w.calls()), w.since()
+			if src, err := w.read(50*testBlock, 3*testBlock); src != block.SourcePeer || w.since()-begin != 60*time.Millisecond {
+				t.Errorf("from %v in %v (%v)", src, w.since()-begin, err)
+			}
+			synctest.Wait()
+			if call := w.calls()[before]; call.closed-call.at != 60*time.Millisecond {
+				t.Errorf("left running %v: the call ended after %v", probed, call.closed-call.at)
+			}
+			view, _ := w.e.Table.Show(tablet)
+			if c := w.circuit(1); c.Failures != 0 || c.SilentSinceMS != 0 || view.LastGroupID != "cg_write" {
+				t.Errorf("left running %v: %d failures, silent since %d, last group %q; it has served", probed, c.Failures, c.SilentSinceMS, view.LastGroupID)
+			}
+		})
+	}
+}
+
 func TestS28_CloseEndsCallsLeftRunning(t *testing.T) {
 	inWorld(t, func(w *world) {
 		silence(w)
-		w.at(50)
+		w.one(50)
 		if w.e.Breakers.Metrics().LeftRunning == 0 {
 			t.Fatal("no call was left running")
 		}
@@ -207,7 +236,7 @@ func TestPR04_ProbeSlotNeverLeaks(t *testing.T) {
 				w.know(tablet, candidate(1, "cg_write"))
 				w.peer(1, always(reply{err: errors.New("refused")}))
 				for n := range 4 {
-					w.at(n)
+					w.one(n)
 				}
 				if n := len(w.calls()); n != 3 || w.circuit(1).State != "open" {
 					t.Fatalf("%d calls, circuit %s; want 3, open", n, w.circuit(1).State)
@@ -228,7 +257,7 @@ func TestPR04_ProbeSlotNeverLeaks(t *testing.T) {
 				}
 				w.peer(1, serves(time.Millisecond))
 				time.Sleep(31 * time.Second) // one open period, and the probe's own second
-				if src, _, err := w.at(6); src != block.SourcePeer || err != nil {
+				if src, _, err := w.one(6); src != block.SourcePeer || err != nil {
 					t.Errorf("a healthy peer is not used again: from %v (%v)", src, err)
 				}
 			})
@@ -312,7 +341,7 @@ func TestS27_FourReadsThreeAttempts(t *testing.T) {
 		w.peer(2, serves(time.Millisecond))
 		// Peer 2 serves the group, so that peer 1 is asked first all the same.
 		for n := range 6 {
-			if src, _, err := w.at(n); src != block.SourcePeer {
+			if src, _, err := w.one(n); src != block.SourcePeer {
 				t.Errorf("read %d from %v (%v)", n, src, err)
 			}
 		}

@@ -96,14 +96,10 @@ func (s *flightStream) Meta() block.Meta { return s.t.req.Meta }
 // Close implements block.Stream. It is called by the goroutine that calls Next.
 func (s *flightStream) Close() {
 	for _, f := range s.waiting {
-		select {
-		case <-f.Done(): // a block that the race did not wait for
-			if res, _ := f.Wait(context.Background()); res.Buf != nil {
-				s.t.e.count.wastedBytes.Add(int64(len(res.Buf.Bytes())))
-			}
-		default:
-		}
 		f.Leave()
+		if f.Landed() { // with a block that the race did not wait for
+			s.t.e.count.wastedBytes.Add(int64(s.t.e.geometry.Len(f.ID().Index, s.t.known.Meta.Size)))
+		}
 	}
 	s.waiting = nil
 }

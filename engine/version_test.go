@@ -12,6 +12,7 @@ import (
 
 	"headstart/blockcache"
 	"headstart/engine/block"
+	"headstart/engine/object"
 )
 
 func external(off int64) *block.Read {
@@ -208,6 +209,35 @@ func TestPR22_OldVersionOfAPeerIsNotTaken(t *testing.T) {
 			t.Error("the peer's old bytes were taken")
 		}
 	})
+}
+
+// A peer goes on serving the old version to readers that know none.
+func TestPR22_ReaderGetsPastAPeerThatIsBehind(t *testing.T) {
+	for _, lacks := range []uint64{0, 1} {
+		inWorld(t, func(w *world) {
+			w.put(20, "v2")
+			w.know(block.ExternalRoute(testObject), candidate(1, "cg_a"))
+			w.peer(1, always(reply{after: time.Millisecond, version: "v1", lacks: map[uint64]bool{lacks: true}}))
+			dst := make([]byte, 4*testBlock)
+			if n, _, err := w.e.Read(context.Background(), external(0), dst); err != nil || uniform(dst[:n], 0, "v2") == "" {
+				t.Errorf("the peer lacks block %d: %d bytes, %v", lacks, n, err)
+			}
+			if lacks != 0 {
+				return
+			}
+			w.e.forget(object.KeyOf(testObject, ""), w.e.Known(testObject, ""))
+			r, err := w.e.Open(context.Background(), external(0))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer r.Close()
+			v, err := r.Next(context.Background())
+			if err != nil {
+				t.Errorf("an open reader: %v", err)
+			}
+			v.Lease.Release()
+		})
+	}
 }
 
 func TestS14_WhatIsKnownOutlivesARestart(t *testing.T) {

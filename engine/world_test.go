@@ -142,6 +142,13 @@ func (w *world) setStore(script func(n int, f *block.Fetch) reply) {
 	w.mu.store = script
 }
 
+// setLookup changes what the FE answers.
+func (w *world) setLookup(answer func(block.Route) ([]shards.Candidate, error)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.mu.lookup = answer
+}
+
 // at reads ten bytes of block n and says where they came from and how long it
 // took.
 func (w *world) at(n int) (block.Source, time.Duration, error) {
@@ -149,6 +156,15 @@ func (w *world) at(n int) (block.Source, time.Duration, error) {
 	begin := w.since()
 	src, err := w.read(int64(n)*testBlock, 10)
 	return src, w.since() - begin, err
+}
+
+// one is at for a reader on its own: it returns when all that the read has set
+// in motion has come to rest.
+func (w *world) one(n int) (block.Source, time.Duration, error) {
+	w.t.Helper()
+	src, took, err := w.at(n)
+	synctest.Wait()
+	return src, took, err
 }
 
 // learn reads block 0 without asking a peer or the FE: the object is known then.

@@ -119,19 +119,6 @@ func TestS32_FillsBeyondTheLimitAreRejectedAtOnce(t *testing.T) {
 	})
 }
 
-func TestS32_SlotIsFreeWhenItsFillHasAnswered(t *testing.T) {
-	inCluster(t, 1, func(c *cluster) {
-		n := c.nodes[0]
-		n.fills.SetLimit(1)
-		c.store.set(func(s *store) { s.mu.blocks = 1000 })
-		for i := range uint64(500) {
-			if got, _ := c.ask(n, time.Minute, request(block.NewRun(i, 1), true)); got != "D" {
-				t.Fatalf("fill %d, one after another: %s", i, got)
-			}
-		}
-	})
-}
-
 func TestS33_OneTimeLimitForAllBlocksOfARequest(t *testing.T) {
 	inCluster(t, 1, func(c *cluster) {
 		n := c.nodes[0]
@@ -329,6 +316,27 @@ func TestS14_FilledReplyIsOfOneVersion(t *testing.T) {
 			r.Release()
 		})
 	}
+}
+
+func TestPR22_BytesOfAnObjectOfUnknownSizeAreNotServed(t *testing.T) {
+	inCluster(t, 1, func(c *cluster) {
+		n := c.nodes[0]
+		c.ask(n, time.Minute, request(block.NewRun(0, 2), true))
+		// Others push the object out of the table, but not out of the cache.
+		for i := 0; i%10 != 0 || n.engine.Known(testObject, block.Immutable) != nil || i == 0; i++ {
+			o := testObject
+			o.Key += fmt.Sprint(i)
+			n.engine.Read(context.Background(), &block.Read{Object: o, Version: block.Immutable, NoPeer: true}, make([]byte, 1))
+		}
+		if got, _ := c.ask(n, time.Minute, request(block.NewRun(0, 2), false)); got != "--" {
+			t.Errorf("to a reader that does not know the size either: %s", got)
+		}
+		f := request(block.NewRun(0, 2), false)
+		f.Meta.Size = 20 * testBlock
+		if got, _ := c.ask(n, time.Minute, f); got != "DD" {
+			t.Errorf("to a reader that knows it: %s", got)
+		}
+	})
 }
 
 func TestBlocksOfAnotherSizeAreNotServed(t *testing.T) {

@@ -220,6 +220,7 @@ func (c *cluster) newNode(addr block.Addr) *node {
 		Table:    shards.NewTable(shards.Options{Self: []block.Addr{addr}}, rules, breakers),
 		Breakers: breakers, Profiles: profile.New(10), Settings: settings,
 		Races: pools.NewTokens(64), RaceGets: pools.NewTokens(32), BlockSize: testBlock, GroupID: "cg",
+		MaxObjects: 4,
 	}); err != nil {
 		c.t.Fatal(err)
 	}

@@ -139,6 +139,13 @@ func (f *Flight) ID() block.ID { return f.id }
 // Done is closed when the flight is over.
 func (f *Flight) Done() <-chan struct{} { return f.done }
 
+// Landed reports whether the flight has ended with a block.
+func (f *Flight) Landed() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.mu.result.Buf != nil
+}
+
 // Wait waits for the end of the flight or of ctx. The result's Buf belongs to
 // the flight until Leave: a waiter that wants to keep it retains it first.
 func (f *Flight) Wait(ctx context.Context) (Result, error) {
