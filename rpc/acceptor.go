@@ -71,6 +71,9 @@ type acceptor struct {
 	// ctx ends when the acceptor is closed.
 	ctx   context.Context
 	close context.CancelFunc
+	// running is closed by Kitex's asking for an exit signal: from then on it
+	// can bear that accepting ends.
+	running chan struct{}
 	// leaving is set once and for all by shutdown; calls that see it answer
 	// "going away".
 	leaving atomic.Bool
@@ -95,7 +98,7 @@ func newAcceptor(o ServerOptions, service *serviceinfo.ServiceInfo, handler any)
 	o.SendTimeout = orDefault(o.SendTimeout, 10*time.Second)
 	o.MaxConns = orDefault(o.MaxConns, 10000)
 	o.Logger = orDefault(o.Logger, slog.Default())
-	a := &acceptor{opts: o}
+	a := &acceptor{opts: o, running: make(chan struct{})}
 	a.ctx, a.close = context.WithCancel(context.Background())
 	a.mu.conns = make(map[*serverConn]struct{})
 	a.kitex = server.NewServer(
@@ -103,7 +106,10 @@ func newAcceptor(o ServerOptions, service *serviceinfo.ServiceInfo, handler any)
 		server.WithTransServerFactory(a),
 		server.WithTransHandlerFactory(gonet.NewSvrTransHandlerFactory()),
 		// Signals are the business of cmd: Kitex waits for the listener alone.
-		server.WithExitSignal(func() <-chan error { return nil }),
+		server.WithExitSignal(func() <-chan error {
+			close(a.running)
+			return nil
+		}),
 		server.WithStatsLevel(stats.LevelDisabled),
 	)
 	if err := a.kitex.RegisterService(service, handler); err != nil {
@@ -124,18 +130,24 @@ func (a *acceptor) CreateListener(net.Addr) (net.Listener, error) { return a.opt
 // BootstrapServer implements remote.TransServer: it accepts until the listener
 // is closed.
 func (a *acceptor) BootstrapServer(ln net.Listener) error {
+	a.accept(ln)
+	<-a.running
+	return nil
+}
+
+func (a *acceptor) accept(ln net.Listener) {
 	for pause := time.Millisecond; ; {
 		conn, err := ln.Accept()
 		switch {
 		case errors.Is(err, net.ErrClosed):
-			return nil
+			return
 		case err != nil:
 			// Out of descriptors, most likely: those that are open go on.
 			a.opts.Logger.Warn("accept failed", "addr", ln.Addr(), "err", err, "pause", pause)
 			select {
 			case <-time.After(pause):
 			case <-a.ctx.Done():
-				return nil
+				return
 			}
 			pause = min(2*pause, time.Second)
 			continue

@@ -104,7 +104,7 @@ func TestS08_AnEarlyCancelEndsTheCallWithoutWork(t *testing.T) {
 			}
 		})
 	}
-	if reader.lent != 1 || server.Metrics().Cancels != 1 {
-		t.Errorf("%d blocks read, %d cancels", reader.lent, server.Metrics().Cancels)
+	if reader.loans() != 1 || server.Metrics().Cancels != 1 {
+		t.Errorf("%d blocks read, %d cancels", reader.loans(), server.Metrics().Cancels)
 	}
 }

@@ -64,6 +64,13 @@ func (m *memory) alloc(n int) (*block.Buf, error) {
 	}), nil
 }
 
+// loans returns how many leases were lent.
+func (m *memory) loans() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.lent
+}
+
 func (m *memory) balanced() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -171,6 +171,7 @@ func FuzzServer(f *testing.F) {
 	server, addr := startServer(f, o, reader)
 	LogKitex(o.Logger)
 	fetchOne(f, startClient(f, ClientOptions{}, &memory{}), addr) // it runs
+	eventually(f, "all leases are back", reader.balanced)
 	f.Fuzz(func(t *testing.T, b []byte) {
 		conn := &script{Reader: bytes.NewReader(b)}
 		if c := server.admit(conn); c != nil {

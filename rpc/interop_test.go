@@ -186,11 +186,10 @@ func later(id *Identity, d direction) []byte {
 
 func TestS89_FieldsOfTheNextVersionAreSkipped(t *testing.T) {
 	reader := whole(testBlock)
-	var got *block.Fetch
+	calls := make(chan block.Fetch, 1)
 	give := reader.serve
 	reader.serve = func(ctx context.Context, n block.Node, f *block.Fetch, reply *block.Reply) {
-		copied := *f
-		got = &copied
+		calls <- *f
 		give(ctx, n, f, reply)
 	}
 	_, addr := startServer(t, ServerOptions{}, reader)
@@ -203,7 +202,7 @@ func TestS89_FieldsOfTheNextVersionAreSkipped(t *testing.T) {
 	if err != nil || m.seq != 5 {
 		t.Fatal(m, err)
 	}
-	if got == nil || *got != *f {
+	if got := <-calls; got != *f {
 		t.Errorf("server saw %+v, sent %+v", got, f)
 	}
 

@@ -98,9 +98,9 @@ func TestReadTellsTheServerWhatIsRead(t *testing.T) {
 		Object: block.Object{Store: "s4", Bucket: "b", Key: "k"}, Version: "v", Route: block.TabletRoute(1<<63 - 1),
 		Offset: 7, Size: 9, Kind: block.KindInternalIndex, Queue: block.QueueDisposable, QueryID: "q",
 	}
-	var got block.Read
+	calls := make(chan block.Read, 1)
 	reader := &fakeReader{read: func(r *block.Read, limit int64) ([]block.View, block.Meta, error) {
-		if got = *r; limit != MaxRead {
+		if calls <- *r; limit != MaxRead {
 			t.Errorf("limit %d", limit)
 		}
 		return nil, block.UnknownMeta(""), nil
@@ -109,7 +109,7 @@ func TestReadTellsTheServerWhatIsRead(t *testing.T) {
 	if _, err := guestOf(t, "").Read(within5s(t), addr, &sent, make([]byte, 100)); err != nil {
 		t.Fatal(err)
 	}
-	if got != sent {
+	if got := <-calls; got != sent {
 		t.Errorf("server saw %+v, sent %+v", got, sent)
 	}
 }
@@ -130,8 +130,8 @@ func TestS65_ReadIsGuardedByItsOwnToken(t *testing.T) {
 			t.Errorf("token %q: %v", wrong, err)
 		}
 	}
-	if server.Metrics().Refused != 5 || reader.lent != 0 {
-		t.Errorf("refused %d, lent %d", server.Metrics().Refused, reader.lent)
+	if server.Metrics().Refused != 5 || reader.loans() != 0 {
+		t.Errorf("refused %d, lent %d", server.Metrics().Refused, reader.loans())
 	}
 	if err := try("open sesame"); err != nil {
 		t.Error(err)
@@ -204,7 +204,7 @@ func TestReadRefusesWhatMakesNoSense(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if reader.lent != 0 || server.Metrics().Refused != 0 {
+	if reader.loans() != 0 || server.Metrics().Refused != 0 {
 		t.Error("the reader was asked, or a guest was taken for a stranger")
 	}
 }

@@ -245,3 +245,22 @@ func TestRR12_ShutdownDoesNotWaitForEver(t *testing.T) {
 		t.Errorf("Serve: %v", err)
 	}
 }
+
+func TestBP04_AServerMayStopBeforeItHasBegun(t *testing.T) {
+	before := countCosts(t)
+	for range 50 {
+		server, err := NewServer(ServerOptions{Listener: listen(t), Identity: identity("server", "c1", "secret")}, whole(testBlock))
+		if err != nil {
+			t.Fatal(err)
+		}
+		served := make(chan error, 1)
+		go func() { served <- server.Serve() }() // ends with Shutdown
+		if err := server.Shutdown(within5s(t)); err != nil {
+			t.Errorf("Shutdown: %v", err)
+		}
+		if err := <-served; err != nil {
+			t.Errorf("Serve: %v", err)
+		}
+	}
+	before.backTo(t)
+}
