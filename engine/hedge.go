@@ -12,8 +12,8 @@ import (
 // quantile is what the budget can pay for: a little under one call in twenty is
 // hedged, and what 5 % leave pays for the twins of late GETs.
 const (
-	peerQuantile = 0.954
-	getQuantile  = 0.90
+	peerQuantile = 0.952
+	getQuantile  = 0.95
 	fillQuantile = 0.95
 	// minHeadStart keeps a hedge from starting on the noise of a local network.
 	minHeadStart = time.Millisecond
