@@ -53,6 +53,12 @@ type Settings struct {
 	PeerServerCacheFillTimeoutMS   atomic.Int64
 	ObjectStorageGetMaxBlocks      atomic.Int64
 	ExternalRevalidateMS           atomic.Int64
+	// PeerCrossLocationBytesPerSecond bounds what is read from peers of another
+	// location; 0 means no bound.
+	PeerCrossLocationBytesPerSecond atomic.Int64
+	// PeerReadAllowedComputeGroups are the groups that may be asked; nil or empty
+	// means all. Its holder never changes it.
+	PeerReadAllowedComputeGroups atomic.Pointer[[]string]
 	// PeerCacheFillComputeGroupID is nil or "" for no fill group.
 	PeerCacheFillComputeGroupID atomic.Pointer[string]
 }
@@ -90,8 +96,8 @@ type Options struct {
 	Races, RaceGets *pools.Tokens
 	// BlockSize is in bytes.
 	BlockSize int64
-	// GroupID is the node's own compute group.
-	GroupID string
+	// GroupID is the node's own compute group, Location its own location.
+	GroupID, Location string
 	// Window is how many blocks one read may have under way or in hand, 64 when 0.
 	Window int
 	// MaxObjects bounds the object table, object.DefaultMaxObjects when 0.
@@ -128,6 +134,7 @@ type Engine struct {
 	began  time.Time
 	// budget bounds extra GETs; the latencies of GETs and fills say when one is due.
 	budget                  budget
+	far                     allowance
 	getLatency, fillLatency shards.Latency
 
 	// ctx ends with Close. done counts the engine's goroutines; it grows while

@@ -13,7 +13,7 @@ import (
 // blocks.
 func (w *world) growing(n int64) {
 	w.e.Settings.ObjectStorageGetMaxBlocks.Store(block.MaxRun)
-	w.mu.objects[testObject].size = n * testBlock
+	w.mu.objects[testObject()].size = n * testBlock
 }
 
 func TestS39_ScanTakesFewGETsAndAPointReadOneBlock(t *testing.T) {
@@ -75,7 +75,7 @@ func TestS39_GivenUpGETIsAbortedThoughItCarriesMore(t *testing.T) {
 		w.mu.store = func(int, *block.Fetch) reply { return reply{after: time.Minute} }
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
 		defer cancel()
-		req := &block.Read{Object: testObject, Version: block.Immutable, Route: tablet, Offset: 150 * testBlock}
+		req := &block.Read{Object: testObject(), Version: block.Immutable, Route: tablet(), Offset: 150 * testBlock}
 		w.e.Read(ctx, req, make([]byte, testBlock))
 		req.Offset = 100 * testBlock
 		synctest.Wait()
@@ -92,7 +92,7 @@ func TestS39_GivenUpGETIsAbortedThoughItCarriesMore(t *testing.T) {
 
 func TestS39_OneBlockAGETNeverGrows(t *testing.T) {
 	inWorld(t, func(w *world) {
-		w.mu.objects[testObject].size = 200 * testBlock
+		w.mu.objects[testObject()].size = 200 * testBlock
 		for i := range int64(60) {
 			w.read(i*testBlock, testBlock)
 		}

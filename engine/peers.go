@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -98,6 +99,9 @@ func (p *peerLeg) Next() (block.Piece, error) {
 				continue
 			}
 			p.firstData()
+			if p.e.isFar(&p.call.candidate) {
+				p.e.far.spend(int64(len(piece.Buf.Bytes())))
+			}
 			p.ready = append(p.ready, piece)
 		case err == nil && piece.Status == block.StatusFilling:
 			p.call.fill(piece.Index, p.run)
@@ -176,12 +180,27 @@ func (p *peerLeg) dial() error {
 	return errNoPeer
 }
 
-// mayAsk applies the switches for peers of the own and of other groups (S16).
+// mayAsk applies the switches for peers of the own and of other groups and the
+// list of allowed groups (S16), and the bound on what comes from another
+// location (S19).
 func (e *Engine) mayAsk(c *shards.Candidate) bool {
+	s := e.Settings
 	if c.GroupID == e.GroupID {
-		return e.Settings.EnableSameComputeGroupPeerRead.Load()
+		if !s.EnableSameComputeGroupPeerRead.Load() {
+			return false
+		}
+	} else if !s.EnableCrossComputeGroupRead.Load() {
+		return false
 	}
-	return e.Settings.EnableCrossComputeGroupRead.Load()
+	if allowed := s.PeerReadAllowedComputeGroups.Load(); allowed != nil && len(*allowed) > 0 && !slices.Contains(*allowed, c.GroupID) {
+		return false
+	}
+	return !e.isFar(c) || e.far.left(s.PeerCrossLocationBytesPerSecond.Load(), time.Now())
+}
+
+// isFar reports that the candidate is known to be in another location.
+func (e *Engine) isFar(c *shards.Candidate) bool {
+	return c.Location != "" && e.Location != "" && c.Location != e.Location
 }
 
 // ask starts a call to c for run. wait is for blocks that c is filling. It

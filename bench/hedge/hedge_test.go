@@ -93,6 +93,7 @@ func newEngine(t *testing.T, l *Laws, set func(*engine.Settings)) *engine.Engine
 	}
 	rules, settings := shards.NewSettings(), engine.NewSettings()
 	settings.EnableCacheReadFromPeer.Store(true)
+	settings.ObjectStorageGetMaxBlocks.Store(1) // a GET a read, to count them
 	set(settings)
 	breakers := shards.NewBreakers(rules)
 	e, err := engine.New(engine.Options{

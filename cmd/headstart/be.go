@@ -185,7 +185,7 @@ func (b *be) openEngine(context.Context) (err error) {
 		Cache: b.cache, Origin: b.origin, Peers: b.peers, Table: b.table, Breakers: b.breakers,
 		Profiles: b.profiles, Settings: settings, Races: b.races, RaceGets: b.raceGets,
 		BlockSize: b.conf.Int("file_cache_each_block_size"),
-		GroupID:   b.conf.String("compute_group_id"), Logger: b.log,
+		GroupID:   b.conf.String("compute_group_id"), Location: b.conf.String("location"), Logger: b.log,
 	}
 	if b.fes != nil {
 		o.Directory = directory{b.fes}

@@ -3,6 +3,7 @@ package main
 import (
 	"crypto/rand"
 	"runtime"
+	"strings"
 	"sync/atomic"
 
 	"headstart/cmd/config"
@@ -28,6 +29,11 @@ func bindEngine(c *config.Set, s *engine.Settings) {
 	c.BindInt("peer_server_cache_fill_timeout_ms", &s.PeerServerCacheFillTimeoutMS)
 	c.BindInt("object_storage_get_max_blocks", &s.ObjectStorageGetMaxBlocks)
 	c.BindInt("external_revalidate_ms", &s.ExternalRevalidateMS)
+	c.BindInt("peer_cross_location_read_bytes_per_second", &s.PeerCrossLocationBytesPerSecond)
+	c.Bind("peer_read_allowed_compute_groups", func(v config.Value) {
+		groups := strings.FieldsFunc(v.Text(), func(r rune) bool { return r == ',' || r == ' ' })
+		s.PeerReadAllowedComputeGroups.Store(&groups)
+	})
 	c.BindString("peer_cache_fill_compute_group_id", &s.PeerCacheFillComputeGroupID)
 }
 
