@@ -50,6 +50,7 @@ type be struct {
 	origin         *objstore.Store
 	breakers       *shards.Breakers
 	table          *shards.Table
+	upkeep         *upkeep
 	peers          *rpc.Client
 	fes            *rpc.DirectoryClient
 	profiles       *profile.Profiles
@@ -164,9 +165,12 @@ func (b *be) openPeers(context.Context) (err error) {
 	settings := shards.NewSettings()
 	bindShards(c, settings)
 	b.breakers = shards.NewBreakers(settings)
+	b.upkeep = startUpkeep(settings)
 	b.table = shards.NewTable(shards.Options{
 		Self: []block.Addr{{Host: c.String("host"), Port: portOf(b.brpcLn)}}, Location: c.String("location"),
+		CoarseMS: &b.upkeep.nowMS,
 	}, settings, b.breakers)
+	b.upkeep.sweep(b.table)
 	if b.peers, err = rpc.NewClient(rpc.ClientOptions{Identity: b.identity, Alloc: b.buffers.Get}); err != nil {
 		return err
 	}
@@ -268,6 +272,9 @@ func (b *be) drain(ctx context.Context) error {
 	}
 	if b.engine != nil {
 		b.engine.Close()
+	}
+	if b.upkeep != nil {
+		b.upkeep.stop()
 	}
 	if b.peers != nil {
 		errs = append(errs, b.peers.Close())
