@@ -11,9 +11,9 @@ func TestS01_HitsDoNotAllocate(t *testing.T) {
 	inWorld(t, func(w *world) {
 		dst := make([]byte, 3*testBlock)
 		for _, req := range []*block.Read{
-			{Object: testObject, Version: block.Immutable, Route: tablet, Offset: 100},
-			{Object: testObject, Version: block.Immutable, Route: tablet, Offset: 5, QueryID: "q"},
-			{Object: testObject, Route: block.ExternalRoute(testObject), Offset: 7},
+			{Object: testObject(), Version: block.Immutable, Route: tablet(), Offset: 100},
+			{Object: testObject(), Version: block.Immutable, Route: tablet(), Offset: 5, QueryID: "q"},
+			{Object: testObject(), Route: block.ExternalRoute(testObject()), Offset: 7},
 		} {
 			ctx := context.Background()
 			w.e.Read(ctx, req, dst)

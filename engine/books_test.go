@@ -14,7 +14,7 @@ func TestOB02_RacesAreCountedOnceAndSequencesNever(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.put(400, "v1")
 		w.rules.SlowPeerEjection.Store(false)
-		w.know(tablet, candidate(1, "cg_a"))
+		w.know(tablet(), candidate(1, "cg_a"))
 		w.setStore(serves(30 * time.Millisecond))
 		w.peer(1, serves(5*time.Millisecond))
 		for n := range 100 { // within the head start
@@ -41,6 +41,28 @@ func TestOB02_RacesAreCountedOnceAndSequencesNever(t *testing.T) {
 	})
 }
 
+// moody is a peer that hits, misses, fails and dawdles by chance.
+func moody(w *world, rng *rand.Rand, blocks uint64) func(int, *block.Fetch) reply {
+	return func(int, *block.Fetch) reply {
+		w.mu.Lock() // one source of chance for all scripts
+		defer w.mu.Unlock()
+		r := reply{after: time.Duration(rng.ExpFloat64() * float64(25*time.Millisecond))}
+		switch rng.IntN(12) {
+		case 0:
+			r.all = true
+		case 1:
+			r.all, r.status = true, block.StatusQueueFull
+		case 2:
+			r.err = errReset
+		case 3:
+			r.gap = 25 * time.Millisecond
+		case 4:
+			r.lacks = map[uint64]bool{rng.Uint64N(blocks): true}
+		}
+		return r
+	}
+}
+
 func TestOB07_BooksBalance(t *testing.T) {
 	const blocks, readers, each = 2000, 20, 500
 	inWorld(t, func(w *world) {
@@ -49,27 +71,9 @@ func TestOB07_BooksBalance(t *testing.T) {
 		w.rules.EvictionThreshold.Store(1 << 30)
 		w.rules.FailureThreshold.Store(1 << 30)
 		rng := rand.New(rand.NewPCG(1, 2))
-		w.know(tablet, candidate(1, "cg_read"), candidate(2, "cg_b"), candidate(3, "cg_c"))
-		answer := func(int, *block.Fetch) reply {
-			w.mu.Lock() // one source of chance for all scripts
-			defer w.mu.Unlock()
-			r := reply{after: time.Duration(rng.ExpFloat64() * float64(25*time.Millisecond))}
-			switch rng.IntN(12) {
-			case 0:
-				r.all = true
-			case 1:
-				r.all, r.status = true, block.StatusQueueFull
-			case 2:
-				r.err = errReset
-			case 3:
-				r.gap = 25 * time.Millisecond
-			case 4:
-				r.lacks = map[uint64]bool{rng.Uint64N(blocks): true}
-			}
-			return r
-		}
+		w.know(tablet(), candidate(1, "cg_read"), candidate(2, "cg_b"), candidate(3, "cg_c"))
 		for n := range 3 {
-			w.peer(n+1, answer)
+			w.peer(n+1, moody(w, rng, blocks))
 		}
 		served := make(chan int64, readers)
 		for g := range readers {
@@ -122,7 +126,7 @@ func TestOB07_BlocksThatComeTwiceAtOnce(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.put(400, "v1")
 		w.learn()
-		w.know(tablet, candidate(1, "cg_a"))
+		w.know(tablet(), candidate(1, "cg_a"))
 		w.peer(1, serves(60*time.Millisecond)) // when the store answers, too
 		for n := range 200 {
 			w.one(n + 1)
@@ -138,7 +142,7 @@ func TestOB07_BlocksThatComeTwiceAtOnce(t *testing.T) {
 func TestOB07_ReadersOfOneBlockAreBookedOnce(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.learn()
-		w.know(tablet, candidate(1, "cg_read"))
+		w.know(tablet(), candidate(1, "cg_read"))
 		w.peer(1, serves(10*time.Millisecond))
 		done := make(chan error)
 		for range 500 { // SF-05: overlapping, different parts of one block
@@ -162,7 +166,7 @@ func TestOB07_ReadersOfOneBlockAreBookedOnce(t *testing.T) {
 		if peak > 3 {
 			t.Errorf("%d blocks in memory for one", peak)
 		}
-		req := &block.Read{Object: testObject, Version: block.Immutable, Route: tablet, Offset: 9 * testBlock, QueryID: "q"}
+		req := &block.Read{Object: testObject(), Version: block.Immutable, Route: tablet(), Offset: 9 * testBlock, QueryID: "q"}
 		w.readAs(context.Background(), req, 100)
 		if c := w.e.Profiles.Get("q").Counters(); c.SameCGPeerIOTotal != 1 || c.BytesScannedFromPeer != testBlock || c.PeerRaceWin > 1 {
 			t.Errorf("the profile: %+v", c)

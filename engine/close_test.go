@@ -16,7 +16,7 @@ import (
 func situations() map[string]func(w *world) {
 	peer := func(r reply) func(w *world) {
 		return func(w *world) {
-			w.know(tablet, candidate(1, "cg_a"), candidate(2, "cg_b"))
+			w.know(tablet(), candidate(1, "cg_a"), candidate(2, "cg_b"))
 			w.peer(1, always(r))
 			w.peer(2, serves(25*time.Millisecond))
 		}
@@ -68,7 +68,7 @@ func TestSF02_CallerThatLeavesAtAnyStepLeavesNothingBehind(t *testing.T) {
 				set(w)
 				ctx, cancel := context.WithTimeout(context.Background(), time.Duration(ms*7)*time.Millisecond)
 				defer cancel()
-				req := &block.Read{Object: testObject, Version: block.Immutable, Route: tablet}
+				req := &block.Read{Object: testObject(), Version: block.Immutable, Route: tablet()}
 				begin := w.since()
 				_, err := w.readAs(ctx, req, 12*testBlock)
 				if err != nil && !errors.Is(err, context.DeadlineExceeded) && name != "panicking store" {
@@ -92,7 +92,7 @@ func TestReaderClosedHalfWayLeavesNothingBehind(t *testing.T) {
 			inWorld(t, func(w *world) {
 				set(w)
 				r, err := w.e.Open(context.Background(), &block.Read{
-					Object: testObject, Version: block.Immutable, Route: tablet, Size: 12 * testBlock,
+					Object: testObject(), Version: block.Immutable, Route: tablet(), Size: 12 * testBlock,
 				})
 				if err != nil {
 					t.Errorf("%s: %v", name, err)
@@ -140,7 +140,7 @@ func TestCloseAtAnyStepEndsReadsAndGoroutines(t *testing.T) {
 				if w.since() != begin {
 					t.Errorf("%s: readers hung on for %v", name, w.since()-begin)
 				}
-				for _, req := range []*block.Read{{Object: testObject, Version: block.Immutable, Offset: 19 * testBlock}, external(0)} {
+				for _, req := range []*block.Read{{Object: testObject(), Version: block.Immutable, Offset: 19 * testBlock}, external(0)} {
 					if _, _, err := w.e.Read(context.Background(), req, make([]byte, 1)); !errors.Is(err, errClosed) {
 						t.Errorf("%s: a new read: %v, want %v", name, err, errClosed)
 					}
@@ -167,7 +167,7 @@ func TestSF01_PanicNeverBlocksAKey(t *testing.T) {
 					return script
 				}
 				if peer {
-					w.know(tablet, candidate(1, "cg_a"))
+					w.know(tablet(), candidate(1, "cg_a"))
 					w.peer(1, func(n int, _ *block.Fetch) reply { return once(n == 0) })
 				} else {
 					w.setStore(func(n int, _ *block.Fetch) reply { return once(n == 1) })

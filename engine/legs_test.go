@@ -8,12 +8,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	"headstart/blockcache"
 	"headstart/engine/block"
 )
 
 func TestS08_SlotIsHeldUntilBothLegsHaveEnded(t *testing.T) {
 	inWorld(t, func(w *world) {
-		w.know(tablet, candidate(1, "cg_a"))
+		w.know(tablet(), candidate(1, "cg_a"))
 		w.peer(1, always(reply{silent: true, lag: 300 * time.Millisecond}))
 		if _, took, err := w.one(0); err != nil || took != 60*time.Millisecond {
 			t.Fatalf("%v after %v", err, took)
@@ -36,7 +37,7 @@ func TestS08_SlotIsHeldUntilBothLegsHaveEnded(t *testing.T) {
 func TestS08_FullPoolMeansNoHedge(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.e.RaceGets.SetLimit(0)
-		w.know(tablet, candidate(1, "cg_a"))
+		w.know(tablet(), candidate(1, "cg_a"))
 		w.peer(1, serves(200*time.Millisecond))
 		if src, took, err := w.one(0); src != block.SourcePeer || took != 200*time.Millisecond {
 			t.Errorf("from %v in %v (%v)", src, took, err)
@@ -55,7 +56,7 @@ func TestS08_FullPoolMeansNoHedge(t *testing.T) {
 func TestPR15_LosersEndAtOnceAndAreCounted(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.put(16, "v1")
-		w.know(tablet, candidate(1, "cg_a"))
+		w.know(tablet(), candidate(1, "cg_a"))
 		// 4 KiB in 4 ms is a peer of 1 MB/s; all of the store is there in 41 ms.
 		w.peer(1, always(reply{after: 4 * time.Millisecond, gap: 30 * time.Millisecond}))
 		if _, err := w.read(0, 16*testBlock); err != nil {
@@ -81,7 +82,7 @@ func TestPR17_AttemptsDoNotMultiply(t *testing.T) {
 		inWorld(t, func(w *world) {
 			w.rules.FailureThreshold.Store(1000)
 			w.e.Settings.EnablePeerS3Race.Store(race)
-			w.know(tablet, candidate(1, "cg_a"), candidate(2, "cg_b"), candidate(3, "cg_c"))
+			w.know(tablet(), candidate(1, "cg_a"), candidate(2, "cg_b"), candidate(3, "cg_c"))
 			for n := range 3 {
 				w.peer(n+1, always(reply{err: errReset}))
 			}
@@ -100,7 +101,7 @@ func TestPR18_SilentCandidatesCostTheirDeadlineEach(t *testing.T) {
 	inWorld(t, func(w *world) {
 		sequence(w)
 		w.rules.SilenceProbeMS.Store(1 << 30) // no call outlives its reader
-		w.know(tablet, candidate(1, "cg_a"), candidate(2, "cg_b"), candidate(3, "cg_c"))
+		w.know(tablet(), candidate(1, "cg_a"), candidate(2, "cg_b"), candidate(3, "cg_c"))
 		for n := range 3 {
 			w.peer(n+1, always(reply{silent: true}))
 		}
@@ -110,7 +111,7 @@ func TestPR18_SilentCandidatesCostTheirDeadlineEach(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), 1500*time.Millisecond)
 		defer cancel()
 		begin := w.since()
-		req := &block.Read{Object: testObject, Version: block.Immutable, Route: tablet, Offset: testBlock}
+		req := &block.Read{Object: testObject(), Version: block.Immutable, Route: tablet(), Offset: testBlock}
 		if _, err := w.readAs(ctx, req, 10); !errors.Is(err, context.DeadlineExceeded) || w.since()-begin != 1500*time.Millisecond {
 			t.Errorf("%v after %v, want the caller's own deadline", err, w.since()-begin)
 		}
@@ -123,14 +124,14 @@ func TestPR18_SilentCandidatesCostTheirDeadlineEach(t *testing.T) {
 
 func TestS13_PR20_CorruptPeerIsNeverBelieved(t *testing.T) {
 	inWorld(t, func(w *world) {
-		w.know(tablet, candidate(1, "cg_a"), candidate(2, "cg_b"))
+		w.know(tablet(), candidate(1, "cg_a"), candidate(2, "cg_b"))
 		w.peer(1, always(reply{after: time.Millisecond, corrupt: true}))
 		w.peer(2, always(reply{after: time.Millisecond, all: true}))
 		if src, _, err := w.one(0); src != block.SourceStore || err != nil {
 			t.Errorf("from %v (%v)", src, err)
 		}
 		synctest.Wait()
-		view, _ := w.e.Table.Show(tablet)
+		view, _ := w.e.Table.Show(tablet())
 		if got := w.candidates(); got[0] != 1 && got[1] != 1 || view.AllMiss != 0 {
 			t.Errorf("list %v, all-miss %d", got, view.AllMiss)
 		}
@@ -154,7 +155,7 @@ func TestOS19_DeniedIsNotHiddenByASlowPeer(t *testing.T) {
 		{60 * time.Millisecond, block.ErrDenied, 25 * time.Millisecond},
 	} {
 		inWorld(t, func(w *world) {
-			w.know(tablet, candidate(1, "cg_a"))
+			w.know(tablet(), candidate(1, "cg_a"))
 			w.peer(1, serves(c.peer))
 			w.setStore(always(reply{after: 5 * time.Millisecond, err: block.ErrDenied}))
 			_, took, err := w.one(0)
@@ -178,7 +179,7 @@ func TestPR27_EveryStatusHasItsClass(t *testing.T) {
 			continue
 		}
 		inWorld(t, func(w *world) {
-			w.know(tablet, candidate(1, "cg_a"))
+			w.know(tablet(), candidate(1, "cg_a"))
 			w.rules.EvictionThreshold.Store(2)
 			w.peer(1, always(reply{after: time.Millisecond, all: true, status: status}))
 			if status == 0 {
@@ -188,7 +189,7 @@ func TestPR27_EveryStatusHasItsClass(t *testing.T) {
 				t.Errorf("status %d: from %v (%v)", status, src, err)
 			}
 			synctest.Wait()
-			view, _ := w.e.Table.Show(tablet)
+			view, _ := w.e.Table.Show(tablet())
 			got := fmt.Sprintf("all-miss %d, failures %d", view.AllMiss, view.Candidates[0].Failures)
 			want := "all-miss 0, failures 1"
 			switch status {
@@ -208,7 +209,7 @@ func TestPR27_EveryStatusHasItsClass(t *testing.T) {
 func TestPR09_BusyPeerIsNotDead(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.put(600, "v1")
-		w.know(tablet, candidate(1, "cg_a"))
+		w.know(tablet(), candidate(1, "cg_a"))
 		w.peer(1, func(n int, _ *block.Fetch) reply {
 			if n%5 == 0 {
 				return reply{after: time.Millisecond}
@@ -221,7 +222,7 @@ func TestPR09_BusyPeerIsNotDead(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		view, _ := w.e.Table.Show(tablet)
+		view, _ := w.e.Table.Show(tablet())
 		if c := w.circuit(1); c.State != "closed" || c.Failures != 0 || view.AllMiss != 0 || len(view.Candidates) != 1 || view.Candidates[0].Failures != 0 {
 			t.Errorf("circuit %+v, tablet %+v", c, view)
 		}
@@ -234,7 +235,7 @@ func TestPR09_BusyPeerIsNotDead(t *testing.T) {
 
 func TestS12_AdjacentMissingBlocksAreOneGET(t *testing.T) {
 	inWorld(t, func(w *world) {
-		w.know(tablet, candidate(1, "cg_a"))
+		w.know(tablet(), candidate(1, "cg_a"))
 		w.read(19*testBlock, 1)
 		synctest.Wait()
 		before := len(w.gets())
@@ -254,9 +255,55 @@ func TestS12_AdjacentMissingBlocksAreOneGET(t *testing.T) {
 	})
 }
 
+func TestPeerThatRepeatsItselfHasFailed(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.know(tablet(), candidate(1, "cg_a"))
+		w.peer(1, always(reply{after: time.Millisecond, twice: true}))
+		if src, err := w.read(0, 3*testBlock); src != block.SourcePeer || err != nil {
+			t.Errorf("from %v (%v)", src, err)
+		}
+		synctest.Wait()
+		if c := w.circuit(1); c.Failures != 1 {
+			t.Errorf("%d failures, want 1", c.Failures)
+		}
+	})
+}
+
+func TestS50_WithoutACacheReadsPass(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.learn()
+		for range 2 {
+			before := len(w.gets())
+			if src, err := w.read(0, 10*testBlock); src != block.SourceStore || err != nil {
+				t.Errorf("from %v (%v)", src, err)
+			}
+			synctest.Wait()
+			if n := len(w.gets()) - before; n != 1 {
+				t.Errorf("%d GETs for ten neighbours, want 1", n)
+			}
+		}
+		done := make(chan error)
+		for range 50 {
+			go func() { _, _, err := w.at(15); done <- err }()
+		}
+		before := len(w.gets())
+		for range 50 {
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		}
+		if n := len(w.gets()) - before; n != 1 {
+			t.Errorf("%d GETs for 50 readers of one block, want 1", n)
+		}
+	}, func(o *Options) {
+		o.Cache.Close()
+		o.Cache, _ = blockcache.Open(blockcache.Options{BlockSize: testBlock})
+	})
+}
+
 func TestReplyThatDoesNotSayWhatTheObjectIs(t *testing.T) {
 	inWorld(t, func(w *world) {
-		w.know(tablet, candidate(1, "cg_a"), candidate(2, "cg_b"))
+		w.know(tablet(), candidate(1, "cg_a"), candidate(2, "cg_b"))
 		w.peer(1, always(reply{after: time.Millisecond, noMeta: true}))
 		w.peer(2, serves(time.Millisecond))
 		if src, took, err := w.one(0); src != block.SourcePeer || took != 2*time.Millisecond {

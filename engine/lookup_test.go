@@ -89,7 +89,7 @@ func TestS29_ListsInUseAreRefreshedBehindTheReads(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.put(2000, "v1")
 		w.rules.RefreshSeconds.Store(60)
-		w.know(tablet, candidate(1, "cg_a"))
+		w.know(tablet(), candidate(1, "cg_a"))
 		w.peer(1, serves(time.Millisecond))
 		w.setLookup(func(block.Route) ([]shards.Candidate, error) {
 			return []shards.Candidate{candidate(1, "cg_a"), candidate(2, "cg_b")}, nil
@@ -136,7 +136,7 @@ func TestPR14_DeadFEIsSaidOnceInHalfAMinute(t *testing.T) {
 
 func TestS87_KnownPeersServeWithoutTheFE(t *testing.T) {
 	inWorld(t, func(w *world) {
-		w.know(tablet, candidate(1, "cg_a"))
+		w.know(tablet(), candidate(1, "cg_a"))
 		w.peer(1, serves(time.Millisecond))
 		w.setLookup(func(block.Route) ([]shards.Candidate, error) { return nil, errors.New("no FE") })
 		time.Sleep(11 * time.Minute)
@@ -160,7 +160,7 @@ func TestNoDirectoryAndNoPeers(t *testing.T) {
 					t.Errorf("from %v (%v)", src, err)
 				}
 			}
-			req := &block.Read{Object: testObject, Version: block.Immutable, Route: tablet}
+			req := &block.Read{Object: testObject(), Version: block.Immutable, Route: tablet()}
 			if src, _ := w.readAs(context.Background(), req, 10); src != block.SourceLocal {
 				t.Errorf("again from %v", src)
 			}

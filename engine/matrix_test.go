@@ -55,7 +55,7 @@ func TestPR10_Matrix(t *testing.T) {
 // play reads a block as the command says and tells what has become of it.
 func (w *world) play(mode, answer, place string) string {
 	w.e.Settings.EnablePeerS3Race.Store(mode == "race")
-	w.know(tablet, candidate(1, "cg_1"), candidate(2, "cg_2"), candidate(3, "cg_3"))
+	w.know(tablet(), candidate(1, "cg_1"), candidate(2, "cg_2"), candidate(3, "cg_3"))
 	lack(w, 3)
 	n := 1 + slices.Index([]string{"first", "middle", "last"}, place)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -84,13 +84,13 @@ func (w *world) play(mode, answer, place string) string {
 		return "no such answer\n"
 	}
 	// The count starts at 1, so that a reset shows.
-	view, _ := w.e.Table.Show(tablet)
+	view, _ := w.e.Table.Show(tablet())
 	view.AllMiss = 1
-	if err := w.e.Table.Set(tablet, view); err != nil {
+	if err := w.e.Table.Set(tablet(), view); err != nil {
 		w.t.Error(err)
 	}
 	begin := w.since()
-	req := &block.Read{Object: testObject, Version: block.Immutable, Route: tablet}
+	req := &block.Read{Object: testObject(), Version: block.Immutable, Route: tablet()}
 	src, err := w.readAs(ctx, req, 10)
 	took := w.since() - begin
 	synctest.Wait()
@@ -111,7 +111,7 @@ func (w *world) tell(src block.Source, err error, took time.Duration) string {
 		m.PeerReads, m.StoreReads, m.SameGroupReads, m.CrossGroupReads, m.PeerCorrupt)
 	fmt.Fprintf(&b, "races: peer won %d, s3 won %d, both failed %d, given up %d; sequences %d; hedges %d\n",
 		m.RacePeerWin, m.RaceStoreWin, m.RaceBothFail, m.RaceAbandoned, m.RaceSequential, m.Hedges)
-	view, _ := w.e.Table.Show(tablet)
+	view, _ := w.e.Table.Show(tablet())
 	failures, circuits := make([]int, 3), make([]int, 3)
 	for i := range 3 {
 		for _, c := range view.Candidates {

@@ -28,8 +28,8 @@ func TestS20_SourcesAreTriedInTheirOrder(t *testing.T) {
 	inWorld(t, func(w *world) {
 		sequence(w)
 		lack(w, 5)
-		w.know(tablet, candidate(1, "cg_a"), candidate(2, "cg_b"))
-		w.e.Table.PutSource(tablet, candidate(3, "cg_c"))
+		w.know(tablet(), candidate(1, "cg_a"), candidate(2, "cg_b"))
+		w.e.Table.PutSource(tablet(), candidate(3, "cg_c"))
 		w.one(0)
 		if got, want := w.askedPeers(0), []int{3, 1, 2}; !slices.Equal(got, want) {
 			t.Errorf("asked %v, want the source of the rebalance first: %v", got, want)
@@ -39,7 +39,7 @@ func TestS20_SourcesAreTriedInTheirOrder(t *testing.T) {
 			a := peerAddr(n)
 			forced.Candidates = append(forced.Candidates, shards.CandidateView{Host: a.Host, Port: a.Port, GroupID: "cg_d"})
 		}
-		if err := w.e.Table.Set(tablet, forced); err != nil {
+		if err := w.e.Table.Set(tablet(), forced); err != nil {
 			t.Fatal(err)
 		}
 		from := len(w.calls())
@@ -53,7 +53,7 @@ func TestS20_SourcesAreTriedInTheirOrder(t *testing.T) {
 func TestS22_LastSuccessfulGroupIsTriedFirst(t *testing.T) {
 	inWorld(t, func(w *world) {
 		sequence(w)
-		w.know(tablet, candidate(1, "cg_a"), candidate(2, "cg_b"), candidate(3, "cg_b"))
+		w.know(tablet(), candidate(1, "cg_a"), candidate(2, "cg_b"), candidate(3, "cg_b"))
 		lack(w, 3)
 		w.peer(2, serves(time.Millisecond))
 		w.one(0)
@@ -69,7 +69,7 @@ func TestS22_LastSuccessfulGroupIsTriedFirst(t *testing.T) {
 func TestS23_MissMovesCandidateToEnd(t *testing.T) {
 	inWorld(t, func(w *world) {
 		sequence(w)
-		w.know(tablet, candidate(1, "cg_a"), candidate(2, "cg_b"), candidate(3, "cg_c"))
+		w.know(tablet(), candidate(1, "cg_a"), candidate(2, "cg_b"), candidate(3, "cg_c"))
 		lack(w, 3)
 		w.peer(2, serves(time.Millisecond))
 		w.one(0)
@@ -80,7 +80,7 @@ func TestS23_MissMovesCandidateToEnd(t *testing.T) {
 		lack(w, 3)
 		w.peer(3, serves(time.Millisecond))
 		w.one(1)
-		if view, _ := w.e.Table.Show(tablet); view.LastGroupID != "cg_c" {
+		if view, _ := w.e.Table.Show(tablet()); view.LastGroupID != "cg_c" {
 			t.Errorf("last group %q, want cg_c", view.LastGroupID)
 		}
 		if got := w.candidates(); !slices.Equal(got, []int{3, 1, 2}) {
@@ -92,7 +92,7 @@ func TestS23_MissMovesCandidateToEnd(t *testing.T) {
 func TestS24_ThreeRPCFailuresEvict(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.rules.FailureThreshold.Store(100) // the circuit stays out of it
-		w.know(tablet, candidate(1, "cg_a"), candidate(2, "cg_b"))
+		w.know(tablet(), candidate(1, "cg_a"), candidate(2, "cg_b"))
 		w.peer(2, serves(time.Millisecond))
 		for n, answer := range []reply{
 			{err: errReset}, {err: errReset}, {after: time.Millisecond}, // a success resets the count
@@ -100,24 +100,24 @@ func TestS24_ThreeRPCFailuresEvict(t *testing.T) {
 		} {
 			// Peer 1 alone, so that it is asked.
 			w.peer(1, always(answer))
-			w.e.Table.PutSource(tablet, candidate(1, "cg_a"))
-			forget, _ := w.e.Table.Show(tablet)
+			w.e.Table.PutSource(tablet(), candidate(1, "cg_a"))
+			forget, _ := w.e.Table.Show(tablet())
 			forget.LastGroupID = ""
-			if err := w.e.Table.Set(tablet, forget); err != nil {
+			if err := w.e.Table.Set(tablet(), forget); err != nil {
 				t.Fatal(err)
 			}
 			w.one(n)
 		}
-		if view, _ := w.e.Table.Show(tablet); len(view.Candidates) != 2 || view.Candidates[0].Failures != 2 {
+		if view, _ := w.e.Table.Show(tablet()); len(view.Candidates) != 2 || view.Candidates[0].Failures != 2 {
 			t.Fatalf("candidates %+v, want peer 1 with 2 failures", view.Candidates)
 		}
 		// PR-11: the FE names it again; the third failure evicts all the same.
 		time.Sleep(11 * time.Minute)
-		w.know(tablet, candidate(1, "cg_a"), candidate(2, "cg_b"))
+		w.know(tablet(), candidate(1, "cg_a"), candidate(2, "cg_b"))
 		w.peer(1, always(reply{err: errReset}))
-		view, _ := w.e.Table.Show(tablet)
+		view, _ := w.e.Table.Show(tablet())
 		view.LastGroupID = ""
-		if err := w.e.Table.Set(tablet, view); err != nil {
+		if err := w.e.Table.Set(tablet(), view); err != nil {
 			t.Fatal(err)
 		}
 		w.one(10)
@@ -130,14 +130,14 @@ func TestS24_ThreeRPCFailuresEvict(t *testing.T) {
 func TestS25_AllMissCoolsDown(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.put(600, "v1")
-		w.know(tablet, candidate(1, "cg_a"), candidate(2, "cg_b"))
+		w.know(tablet(), candidate(1, "cg_a"), candidate(2, "cg_b"))
 		lack(w, 2)
 		// 64 blocks are four runs, all of which miss: one read all the same.
 		if _, err := w.read(0, 64*testBlock); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		if view, _ := w.e.Table.Show(tablet); view.AllMiss != 1 {
+		if view, _ := w.e.Table.Show(tablet()); view.AllMiss != 1 {
 			t.Errorf("one read counts %d times", view.AllMiss)
 		}
 		for n := range 4 {
@@ -162,7 +162,7 @@ func TestS25_AllMissCoolsDown(t *testing.T) {
 			t.Errorf("%d calls after the cooldown, want both candidates asked", n)
 		}
 		synctest.Wait()
-		if view, _ := w.e.Table.Show(tablet); view.AllMiss != 1 || view.CooldownUntilMS != 0 {
+		if view, _ := w.e.Table.Show(tablet()); view.AllMiss != 1 || view.CooldownUntilMS != 0 {
 			t.Errorf("all-miss %d, cooldown %d: the count does not start clean", view.AllMiss, view.CooldownUntilMS)
 		}
 	})
@@ -174,7 +174,7 @@ func TestS26_UnusedCandidatesExpireAndTheFEIsAskedAgain(t *testing.T) {
 			return []shards.Candidate{candidate(2, "cg_b")}, nil
 		})
 		w.rules.RefreshSeconds.Store(1 << 20) // no refresh while it is in use
-		w.know(tablet, candidate(1, "cg_a"))
+		w.know(tablet(), candidate(1, "cg_a"))
 		w.peer(1, serves(time.Millisecond))
 		w.peer(2, serves(time.Millisecond))
 		w.one(0)
@@ -204,7 +204,7 @@ func TestS16_KindsOfPeersAreSwitchedApart(t *testing.T) {
 	}{{true, true, []int{1, 2}}, {true, false, []int{1}}, {false, true, []int{2}}, {false, false, nil}} {
 		inWorld(t, func(w *world) {
 			sequence(w)
-			w.know(tablet, candidate(1, "cg_read"), candidate(2, "cg_write"))
+			w.know(tablet(), candidate(1, "cg_read"), candidate(2, "cg_write"))
 			lack(w, 2)
 			w.e.Settings.EnableSameComputeGroupPeerRead.Store(c.same)
 			w.e.Settings.EnableCrossComputeGroupRead.Store(c.cross)
@@ -220,12 +220,12 @@ func TestS16_KindsOfPeersAreSwitchedApart(t *testing.T) {
 
 func TestS18_ExternalObjectsHaveTheirSwitch(t *testing.T) {
 	inWorld(t, func(w *world) {
-		route := block.ExternalRoute(testObject)
+		route := block.ExternalRoute(testObject())
 		w.know(route, candidate(1, "cg_write"))
 		w.peer(1, serves(time.Millisecond))
 		for n, on := range []bool{true, false, true} {
 			w.e.Settings.EnableExternalPeerRead.Store(on)
-			req := &block.Read{Object: testObject, Route: route, Offset: int64(n) * testBlock}
+			req := &block.Read{Object: testObject(), Route: route, Offset: int64(n) * testBlock}
 			src, err := w.readAs(context.Background(), req, 10)
 			if err != nil || (src == block.SourcePeer) != on {
 				t.Errorf("switch %v: from %v (%v)", on, src, err)
@@ -243,7 +243,7 @@ func TestS19_OwnLocationFirst(t *testing.T) {
 		sequence(w)
 		far := candidate(1, "cg_a")
 		far.Location = "elsewhere"
-		w.know(tablet, far, candidate(2, "cg_b"))
+		w.know(tablet(), far, candidate(2, "cg_b"))
 		lack(w, 2)
 		w.one(0)
 		if got := w.askedPeers(0); !slices.Equal(got, []int{2, 1}) {
@@ -254,7 +254,7 @@ func TestS19_OwnLocationFirst(t *testing.T) {
 
 func TestS37_EjectedPeersAreTriedLast(t *testing.T) {
 	inWorld(t, func(w *world) {
-		w.know(tablet, candidate(1, "cg_a"), candidate(2, "cg_b"))
+		w.know(tablet(), candidate(1, "cg_a"), candidate(2, "cg_b"))
 		w.peer(1, serves(time.Millisecond))
 		w.peer(2, serves(time.Millisecond))
 		for range 16 {
@@ -265,9 +265,9 @@ func TestS37_EjectedPeersAreTriedLast(t *testing.T) {
 			t.Errorf("asked %v, want the slow peer last", got)
 		}
 		time.Sleep(10 * time.Second)
-		view, _ := w.e.Table.Show(tablet)
+		view, _ := w.e.Table.Show(tablet())
 		view.LastGroupID = ""
-		if err := w.e.Table.Set(tablet, view); err != nil {
+		if err := w.e.Table.Set(tablet(), view); err != nil {
 			t.Fatal(err)
 		}
 		w.one(1)
@@ -277,10 +277,27 @@ func TestS37_EjectedPeersAreTriedLast(t *testing.T) {
 	})
 }
 
+func TestCF08_FillGroupThatNobodyBelongsToIsCounted(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.know(tablet(), candidate(1, "cg_a"))
+		w.peer(1, serves(time.Millisecond))
+		for n, group := range []string{"", "cg_a", "a group's name"} {
+			w.e.Settings.PeerCacheFillComputeGroupID.Store(&group)
+			w.one(n)
+			if filled := w.calls()[n].req.Fill; filled != (group == "cg_a") {
+				t.Errorf("group %q: fill flag %v", group, filled)
+			}
+		}
+		if m := w.e.Metrics(); m.FillGroupUnmatched != 1 {
+			t.Errorf("%d counted, want the last read's", m.FillGroupUnmatched)
+		}
+	})
+}
+
 func TestPR32_FewerAndFewerPeers(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.put(200, "v1")
-		w.know(tablet, candidate(1, "cg_a"), candidate(2, "cg_b"), candidate(3, "cg_c"))
+		w.know(tablet(), candidate(1, "cg_a"), candidate(2, "cg_b"), candidate(3, "cg_c"))
 		for n := range 3 {
 			w.peer(n+1, serves(time.Millisecond))
 		}
@@ -296,14 +313,14 @@ func TestPR32_FewerAndFewerPeers(t *testing.T) {
 }
 
 func TestPR23_NobodyIsAskedWherePeersMustNotBe(t *testing.T) {
-	external := block.ExternalRoute(testObject)
+	external := block.ExternalRoute(testObject())
 	for _, c := range []struct {
 		name string
 		req  block.Read
 		set  func(*Settings)
 	}{
-		{"switched off", block.Read{Version: block.Immutable, Route: tablet}, func(s *Settings) { s.EnableCacheReadFromPeer.Store(false) }},
-		{"warm-up and fills", block.Read{Version: block.Immutable, Route: tablet, NoPeer: true}, func(*Settings) {}},
+		{"switched off", block.Read{Version: block.Immutable, Route: tablet()}, func(s *Settings) { s.EnableCacheReadFromPeer.Store(false) }},
+		{"warm-up and fills", block.Read{Version: block.Immutable, Route: tablet(), NoPeer: true}, func(*Settings) {}},
 		{"external", block.Read{Route: external}, func(s *Settings) { s.EnableExternalPeerRead.Store(false) }},
 	} {
 		for _, known := range []bool{true, false} {
@@ -315,7 +332,7 @@ func TestPR23_NobodyIsAskedWherePeersMustNotBe(t *testing.T) {
 				w.peer(1, serves(time.Millisecond))
 				for n := range 5 {
 					req := c.req
-					req.Object, req.Offset = testObject, int64(n)*testBlock
+					req.Object, req.Offset = testObject(), int64(n)*testBlock
 					if _, err := w.readAs(context.Background(), &req, 10); err != nil {
 						t.Error(err)
 					}
@@ -332,7 +349,7 @@ func TestPR23_NobodyIsAskedWherePeersMustNotBe(t *testing.T) {
 func TestPR23_SwitchWorksUnderLoad(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.put(600, "v1")
-		w.know(tablet, candidate(1, "cg_a"))
+		w.know(tablet(), candidate(1, "cg_a"))
 		w.peer(1, serves(15*time.Millisecond))
 		off := 100 * time.Millisecond
 		time.AfterFunc(off, func() { w.e.Settings.EnableCacheReadFromPeer.Store(false) })

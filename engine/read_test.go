@@ -11,7 +11,7 @@ import (
 	"headstart/shards"
 )
 
-var tablet = block.TabletRoute(1)
+func tablet() block.Route { return block.TabletRoute(1) }
 
 func TestS01_HitNeedsNobody(t *testing.T) {
 	inWorld(t, func(w *world) {
@@ -67,7 +67,7 @@ func TestS03_HeadStart(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			inWorld(t, func(w *world) {
 				w.e.Settings.PeerRaceHedgeDelayMS.Store(c.delay)
-				w.know(tablet, candidate(1, "cg_write"))
+				w.know(tablet(), candidate(1, "cg_write"))
 				w.peer(1, func(int, *block.Fetch) reply { return reply{after: time.Duration(c.peer) * time.Millisecond} })
 				begin := w.since()
 				src, err := w.read(0, 100)
@@ -101,7 +101,7 @@ func TestS03_HeadStart(t *testing.T) {
 func TestS04_NoHeadStartStartsBothAtOnce(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.e.Settings.PeerRaceHedgeDelayMS.Store(0)
-		w.know(tablet, candidate(1, "cg_write"))
+		w.know(tablet(), candidate(1, "cg_write"))
 		w.peer(1, func(int, *block.Fetch) reply { return reply{after: 60 * time.Millisecond} })
 		begin := w.since()
 		w.read(0, 10)
@@ -115,7 +115,7 @@ func TestS04_NoHeadStartStartsBothAtOnce(t *testing.T) {
 func TestS05_EitherWinnerGoesIntoTheCache(t *testing.T) {
 	for _, ms := range []int{1, 500} {
 		inWorld(t, func(w *world) {
-			w.know(tablet, candidate(1, "cg_write"))
+			w.know(tablet(), candidate(1, "cg_write"))
 			w.peer(1, func(int, *block.Fetch) reply { return reply{after: time.Duration(ms) * time.Millisecond} })
 			w.read(0, 3*testBlock)
 			synctest.Wait()
@@ -142,7 +142,7 @@ func TestS06_NoPeerFailureFailsTheRead(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				inWorld(t, func(w *world) {
 					w.e.Settings.EnablePeerS3Race.Store(race)
-					w.know(tablet, candidate(1, "cg_write"), candidate(2, "cg_write"))
+					w.know(tablet(), candidate(1, "cg_write"), candidate(2, "cg_write"))
 					for n := range 2 {
 						w.peer(n+1, func(int, *block.Fetch) reply { return script })
 					}
@@ -156,12 +156,12 @@ func TestS06_NoPeerFailureFailsTheRead(t *testing.T) {
 }
 
 func TestS06_BothLegsFailedIsTheStoresError(t *testing.T) {
-	denied := &block.Error{Op: "get", Object: testObject, Source: block.SourceStore, Err: block.ErrDenied}
+	denied := &block.Error{Op: "get", Object: testObject(), Source: block.SourceStore, Err: block.ErrDenied}
 	inWorld(t, func(w *world) {
-		w.know(tablet, candidate(1, "cg_write"))
+		w.know(tablet(), candidate(1, "cg_write"))
 		w.peer(1, func(int, *block.Fetch) reply { return reply{err: errors.New("connection refused")} })
 		w.setStore(func(int, *block.Fetch) reply { return reply{err: denied} })
-		if _, err := w.readAs(context.Background(), &block.Read{Object: testObject, Version: block.Immutable, Route: tablet}, 10); !errors.Is(err, block.ErrDenied) {
+		if _, err := w.readAs(context.Background(), &block.Read{Object: testObject(), Version: block.Immutable, Route: tablet()}, 10); !errors.Is(err, block.ErrDenied) {
 			t.Errorf("error %v, want the store's", err)
 		}
 		synctest.Wait()
@@ -179,7 +179,7 @@ func TestS07_SequentialAsksAllCandidatesThenTheStore(t *testing.T) {
 			} else {
 				w.e.Settings.EnablePeerS3Race.Store(false)
 			}
-			w.know(tablet, candidate(1, "cg_a"), candidate(2, "cg_b"), candidate(3, "cg_c"))
+			w.know(tablet(), candidate(1, "cg_a"), candidate(2, "cg_b"), candidate(3, "cg_c"))
 			for n := range 3 {
 				w.peer(n+1, func(int, *block.Fetch) reply { return reply{after: 100 * time.Millisecond, all: true} })
 			}
@@ -221,7 +221,7 @@ func TestSF02_LeadersDeadlineIsItsOwn(t *testing.T) {
 		w.setStore(func(int, *block.Fetch) reply { return reply{after: 300 * time.Millisecond} })
 		short, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 		defer cancel()
-		req := &block.Read{Object: testObject, Version: block.Immutable, Route: tablet, Offset: 8 * testBlock}
+		req := &block.Read{Object: testObject(), Version: block.Immutable, Route: tablet(), Offset: 8 * testBlock}
 		begin := w.since()
 		leader, follower := make(chan error, 1), make(chan error, 1)
 		go func() { _, err := w.readAs(short, req, 10); leader <- err }()
@@ -271,7 +271,7 @@ func TestS11_RangesAreClamped(t *testing.T) {
 	const b = testBlock
 	for _, size := range []int64{0, 1, b - 1, b, b + 1, 3 * b} {
 		inWorld(t, func(w *world) {
-			w.mu.objects[testObject].size = size
+			w.mu.objects[testObject()].size = size
 			for _, off := range []int64{0, 1, size - 1, size, b} {
 				if off < 0 || off > size {
 					continue
@@ -282,7 +282,7 @@ func TestS11_RangesAreClamped(t *testing.T) {
 					}
 				}
 			}
-			past := &block.Read{Object: testObject, Version: block.Immutable, Route: tablet, Offset: size + 1}
+			past := &block.Read{Object: testObject(), Version: block.Immutable, Route: tablet(), Offset: size + 1}
 			if _, err := w.readAs(context.Background(), past, 1); !errors.Is(err, block.ErrRange) {
 				t.Errorf("size %d: read past the end: %v", size, err)
 			}
@@ -292,7 +292,7 @@ func TestS11_RangesAreClamped(t *testing.T) {
 
 func TestS12_OnlyMissingBlocksComeFromTheStore(t *testing.T) {
 	inWorld(t, func(w *world) {
-		w.know(tablet, candidate(1, "cg_write"))
+		w.know(tablet(), candidate(1, "cg_write"))
 		w.read(19*testBlock, 1)
 		before := len(w.gets())
 		w.peer(1, func(int, *block.Fetch) reply {
@@ -313,11 +313,11 @@ func TestS12_OnlyMissingBlocksComeFromTheStore(t *testing.T) {
 
 func TestS14_ChangedObjectIsNeverMixed(t *testing.T) {
 	inWorld(t, func(w *world) {
-		ext := &block.Read{Object: testObject, Route: block.ExternalRoute(testObject)}
+		ext := &block.Read{Object: testObject(), Route: block.ExternalRoute(testObject())}
 		if _, err := w.readAs(context.Background(), ext, testBlock); err != nil {
 			t.Fatal(err)
 		}
-		w.mu.objects[testObject] = &storedObject{size: 20*testBlock + 100, version: "v2"}
+		w.mu.objects[testObject()] = &storedObject{size: 20*testBlock + 100, version: "v2"}
 		// Within the freshness bound the node does not ask, but block 1 of the old
 		// version is gone: all of the answer must be new.
 		if _, err := w.readAs(context.Background(), ext, 2*testBlock); err != nil {
@@ -328,7 +328,7 @@ func TestS14_ChangedObjectIsNeverMixed(t *testing.T) {
 
 func TestS15_SwitchIsLookedAtOnEveryRead(t *testing.T) {
 	inWorld(t, func(w *world) {
-		w.know(tablet, candidate(1, "cg_write"))
+		w.know(tablet(), candidate(1, "cg_write"))
 		w.peer(1, func(int, *block.Fetch) reply { return reply{after: time.Millisecond} })
 		for i, on := range []bool{true, false, true} {
 			w.e.Settings.EnableCacheReadFromPeer.Store(on)
@@ -342,8 +342,8 @@ func TestS15_SwitchIsLookedAtOnEveryRead(t *testing.T) {
 
 func TestS10_NoPeerReadsAskNoPeerAndNoFE(t *testing.T) {
 	inWorld(t, func(w *world) {
-		w.know(tablet, candidate(1, "cg_write"))
-		req := &block.Read{Object: testObject, Version: block.Immutable, Route: tablet, NoPeer: true}
+		w.know(tablet(), candidate(1, "cg_write"))
+		req := &block.Read{Object: testObject(), Version: block.Immutable, Route: tablet(), NoPeer: true}
 		if _, err := w.readAs(context.Background(), req, 10); err != nil {
 			t.Fatal(err)
 		}
@@ -357,7 +357,7 @@ func TestS30_FillFlagGoesToTheFillGroupOnly(t *testing.T) {
 	inWorld(t, func(w *world) {
 		group := "cg_write"
 		w.e.Settings.PeerCacheFillComputeGroupID.Store(&group)
-		w.know(tablet, candidate(1, "cg_other"), candidate(2, "cg_write"))
+		w.know(tablet(), candidate(1, "cg_other"), candidate(2, "cg_write"))
 		for n := range 2 {
 			w.peer(n+1, func(int, *block.Fetch) reply { return reply{after: time.Millisecond, all: true} })
 		}
@@ -380,7 +380,7 @@ func TestS33_FillCallsHaveTheirOwnDeadline(t *testing.T) {
 			w.e.Settings.PeerCacheFillComputeGroupID.Store(&group)
 			w.e.Settings.PeerServerCacheFillTimeoutMS.Store(ms)
 			w.e.Settings.EnablePeerS3Race.Store(false)
-			w.know(tablet, candidate(1, "cg_write"))
+			w.know(tablet(), candidate(1, "cg_write"))
 			w.peer(1, func(int, *block.Fetch) reply { return reply{silent: true} })
 			begin := w.since()
 			w.read(0, 10)

@@ -10,13 +10,13 @@ import (
 	"headstart/engine/block"
 )
 
-// elsewhere is a second tablet, with peers of its own.
-var elsewhere = block.TabletRoute(2)
+// elsewhere is a second tablet(), with peers of its own.
+func elsewhere() block.Route { return block.TabletRoute(2) }
 
 func (w *world) readRoute(r block.Route, n int) (block.Source, error) {
 	w.t.Helper()
 	return w.readAs(context.Background(), &block.Read{
-		Object: testObject, Version: block.Immutable, Route: r, Offset: int64(n) * testBlock,
+		Object: testObject(), Version: block.Immutable, Route: r, Offset: int64(n) * testBlock,
 	}, 10)
 }
 
@@ -26,7 +26,7 @@ func TestPR01_OwnCancelIsNoFailure(t *testing.T) {
 			w.put(2000, "v1")
 			w.e.Settings.PeerRaceHedgeDelayMS.Store(delay)
 			w.rules.SlowPeerEjection.Store(false)
-			w.know(tablet, candidate(1, "cg_write"))
+			w.know(tablet(), candidate(1, "cg_write"))
 			w.peer(1, serves(60*time.Millisecond))
 			w.setStore(serves(30 * time.Millisecond))
 			for n := range 1000 {
@@ -36,14 +36,14 @@ func TestPR01_OwnCancelIsNoFailure(t *testing.T) {
 			}
 			for n := range 500 { // readers that hang up
 				ctx, cancel := context.WithTimeout(context.Background(), time.Duration(n%19+1)*time.Millisecond)
-				req := &block.Read{Object: testObject, Version: block.Immutable, Route: tablet, Offset: int64(1000+n) * testBlock}
+				req := &block.Read{Object: testObject(), Version: block.Immutable, Route: tablet(), Offset: int64(1000+n) * testBlock}
 				if _, err := w.readAs(ctx, req, 10); !errors.Is(err, context.DeadlineExceeded) {
 					t.Errorf("a reader that hung up got %v", err)
 				}
 				cancel()
 			}
 			time.Sleep(2 * time.Second)
-			view, _ := w.e.Table.Show(tablet)
+			view, _ := w.e.Table.Show(tablet())
 			if c := w.circuit(1); c.State != "closed" || c.Failures != 0 || len(view.Candidates) != 1 || view.Candidates[0].Failures != 0 {
 				t.Errorf("head start %d ms: circuit %+v, candidates %+v", delay, c, view.Candidates)
 			}
@@ -60,21 +60,21 @@ func TestS28_PR01_PR02_SilentPeerIsBenchedAndSlowOneIsNot(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.put(5000, "v1")
 		w.rules.SlowPeerEjection.Store(false)
-		w.know(tablet, candidate(1, "cg_write"))
-		w.know(elsewhere, candidate(2, "cg_write"))
+		w.know(tablet(), candidate(1, "cg_write"))
+		w.know(elsewhere(), candidate(2, "cg_write"))
 		w.peer(1, always(reply{silent: true}))
 		w.peer(2, serves(60*time.Millisecond))
 		w.setStore(serves(30 * time.Millisecond))
 		begin, n := w.since(), 0
 		opened := time.Duration(0)
 		for w.since()-begin < 2*time.Minute {
-			if _, err := w.readRoute(tablet, n); err != nil {
+			if _, err := w.readRoute(tablet(), n); err != nil {
 				t.Fatal(err)
 			}
 			if opened == 0 && w.circuit(1).State == "open" {
 				opened = w.since() - begin
 			}
-			if _, err := w.readRoute(elsewhere, n+1); err != nil {
+			if _, err := w.readRoute(elsewhere(), n+1); err != nil {
 				t.Fatal(err)
 			}
 			n += 2
@@ -107,7 +107,7 @@ func TestS28_PR01_PR02_SilentPeerIsBenchedAndSlowOneIsNot(t *testing.T) {
 func silence(w *world) {
 	w.put(100, "v1")
 	w.rules.SlowPeerEjection.Store(false)
-	w.know(tablet, candidate(1, "cg_write"))
+	w.know(tablet(), candidate(1, "cg_write"))
 	w.peer(1, always(reply{silent: true}))
 	w.setStore(serves(30 * time.Millisecond))
 	for n := 0; w.since() < time.Second; n++ {
@@ -192,7 +192,7 @@ func TestS28_AnsweredCallEndsWithItsRace(t *testing.T) {
 			if call := w.calls()[before]; call.closed-call.at != 60*time.Millisecond {
 				t.Errorf("left running %v: the call ended after %v", probed, call.closed-call.at)
 			}
-			view, _ := w.e.Table.Show(tablet)
+			view, _ := w.e.Table.Show(tablet())
 			if c := w.circuit(1); c.Failures != 0 || c.SilentSinceMS != 0 || view.LastGroupID != "cg_write" {
 				t.Errorf("left running %v: %d failures, silent since %d, last group %q; it has served", probed, c.Failures, c.SilentSinceMS, view.LastGroupID)
 			}
@@ -233,7 +233,7 @@ func TestPR04_ProbeSlotNeverLeaks(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			inWorld(t, func(w *world) {
 				w.rules.EvictionThreshold.Store(1000)
-				w.know(tablet, candidate(1, "cg_write"))
+				w.know(tablet(), candidate(1, "cg_write"))
 				w.peer(1, always(reply{err: errors.New("refused")}))
 				for n := range 4 {
 					w.one(n)
@@ -248,7 +248,7 @@ func TestPR04_ProbeSlotNeverLeaks(t *testing.T) {
 				if c.reader > 0 {
 					time.AfterFunc(c.reader, cancel)
 				}
-				req := &block.Read{Object: testObject, Version: block.Immutable, Route: tablet, Offset: 5 * testBlock}
+				req := &block.Read{Object: testObject(), Version: block.Immutable, Route: tablet(), Offset: 5 * testBlock}
 				if _, err := w.readAs(ctx, req, 10); (err != nil) != (c.reader > 0) {
 					t.Errorf("the probe's read: %v", err)
 				}
@@ -335,7 +335,7 @@ func TestPR03_DeadPeerCostsItsThresholdOnly(t *testing.T) {
 
 func TestS27_FourReadsThreeAttempts(t *testing.T) {
 	inWorld(t, func(w *world) {
-		w.know(tablet, candidate(1, "cg_write"), candidate(2, "cg_write"))
+		w.know(tablet(), candidate(1, "cg_write"), candidate(2, "cg_write"))
 		w.rules.EvictionThreshold.Store(1000)
 		w.peer(1, always(reply{err: errors.New("refused")}))
 		w.peer(2, serves(time.Millisecond))
@@ -357,7 +357,7 @@ func TestS27_FourReadsThreeAttempts(t *testing.T) {
 		if _, ok := w.e.Breakers.Allow(peerAddr(2)); !ok {
 			t.Error("one peer's circuit stops another")
 		}
-		if view, _ := w.e.Table.Show(tablet); len(view.Candidates) != 2 || view.Candidates[0].Failures != 3 {
+		if view, _ := w.e.Table.Show(tablet()); len(view.Candidates) != 2 || view.Candidates[0].Failures != 3 {
 			t.Errorf("an open circuit counts as a candidate's failure: %+v", view.Candidates)
 		}
 	})

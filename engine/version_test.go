@@ -16,13 +16,13 @@ import (
 )
 
 func external(off int64) *block.Read {
-	return &block.Read{Object: testObject, Route: block.ExternalRoute(testObject), Offset: off, Size: -1}
+	return &block.Read{Object: testObject(), Route: block.ExternalRoute(testObject()), Offset: off, Size: -1}
 }
 
 // uniform reports which of the versions all of data is of, "" for a mix.
 func uniform(data []byte, off int64, versions ...string) string {
 	for _, v := range versions {
-		if bytes.Equal(data, content(testObject, v, off, len(data))) {
+		if bytes.Equal(data, content(testObject(), v, off, len(data))) {
 			return v
 		}
 	}
@@ -38,7 +38,7 @@ func TestS14_OS05_ReadThatMeetsAChangeStartsOver(t *testing.T) {
 			inWorld(t, func(w *world) {
 				w.put(blocks, "v1")
 				if peer {
-					w.know(block.ExternalRoute(testObject), candidate(1, "cg_a"))
+					w.know(block.ExternalRoute(testObject()), candidate(1, "cg_a"))
 					w.peer(1, func(_ int, f *block.Fetch) reply {
 						return reply{after: time.Millisecond, version: "v1", lacks: map[uint64]bool{f.Run.First: true}}
 					})
@@ -196,7 +196,7 @@ func TestS14_StoreThatDoesNotAnswerLeavesTheOldVersionInUse(t *testing.T) {
 func TestPR22_OldVersionOfAPeerIsNotTaken(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.put(20, "v1")
-		w.know(block.ExternalRoute(testObject), candidate(1, "cg_a"))
+		w.know(block.ExternalRoute(testObject()), candidate(1, "cg_a"))
 		dst := make([]byte, 10)
 		w.setStore(serves(10 * time.Millisecond))
 		w.put(20, "v2")
@@ -216,7 +216,7 @@ func TestPR22_ReaderGetsPastAPeerThatIsBehind(t *testing.T) {
 	for _, lacks := range []uint64{0, 1} {
 		inWorld(t, func(w *world) {
 			w.put(20, "v2")
-			w.know(block.ExternalRoute(testObject), candidate(1, "cg_a"))
+			w.know(block.ExternalRoute(testObject()), candidate(1, "cg_a"))
 			w.peer(1, always(reply{after: time.Millisecond, version: "v1", lacks: map[uint64]bool{lacks: true}}))
 			dst := make([]byte, 4*testBlock)
 			if n, _, err := w.e.Read(context.Background(), external(0), dst); err != nil || uniform(dst[:n], 0, "v2") == "" {
@@ -225,7 +225,7 @@ func TestPR22_ReaderGetsPastAPeerThatIsBehind(t *testing.T) {
 			if lacks != 0 {
 				return
 			}
-			w.e.forget(object.KeyOf(testObject, ""), w.e.Known(testObject, ""))
+			w.e.forget(object.KeyOf(testObject(), ""), w.e.Known(testObject(), ""))
 			r, err := w.e.Open(context.Background(), external(0))
 			if err != nil {
 				t.Fatal(err)

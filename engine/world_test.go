@@ -64,7 +64,9 @@ type world struct {
 	}
 }
 
-var testObject = block.Object{Store: "s3", Bucket: "b", Key: "data/t1/segment.dat"}
+func testObject() block.Object {
+	return block.Object{Store: "s3", Bucket: "b", Key: "data/t1/segment.dat"}
+}
 
 func peerAddr(n int) block.Addr { return block.Addr{Host: fmt.Sprintf("10.0.0.%d", n), Port: 8060} }
 
@@ -97,7 +99,7 @@ func inWorld(t *testing.T, f func(w *world), change ...func(*Options)) {
 func newWorld(t *testing.T, change []func(*Options)) *world {
 	t.Helper()
 	w := &world{t: t, start: time.Now()}
-	w.mu.objects = map[block.Object]*storedObject{testObject: {size: 20*testBlock + 100, version: "v1"}}
+	w.mu.objects = map[block.Object]*storedObject{testObject(): {size: 20*testBlock + 100, version: "v1"}}
 	w.mu.peers = map[string]func(int, *block.Fetch) reply{}
 	w.mu.store = func(int, *block.Fetch) reply { return reply{after: 40 * time.Millisecond} }
 	cache, err := blockcache.Open(blockcache.Options{
@@ -130,7 +132,7 @@ func newWorld(t *testing.T, change []func(*Options)) *world {
 func (w *world) put(blocks int64, version string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.mu.objects[testObject] = &storedObject{size: blocks * testBlock, version: version}
+	w.mu.objects[testObject()] = &storedObject{size: blocks * testBlock, version: version}
 }
 
 // setStore changes how the store answers from now on.
@@ -168,7 +170,7 @@ func (w *world) one(n int) (block.Source, time.Duration, error) {
 // learn reads block 0 without asking a peer or the FE: the object is known then.
 func (w *world) learn() {
 	w.t.Helper()
-	req := &block.Read{Object: testObject, Version: block.Immutable, Route: tablet, NoPeer: true}
+	req := &block.Read{Object: testObject(), Version: block.Immutable, Route: tablet(), NoPeer: true}
 	if _, err := w.readAs(context.Background(), req, 10); err != nil {
 		w.t.Error(err)
 	}
@@ -188,7 +190,7 @@ func (w *world) circuit(n int) shards.BreakerView {
 // candidates is the list of tablet 1, in its own order, as numbers of peers.
 func (w *world) candidates() []int {
 	var list []int
-	view, _ := w.e.Table.Show(tablet)
+	view, _ := w.e.Table.Show(tablet())
 	for _, c := range view.Candidates {
 		n := 0
 		for peerAddr(n).Host != c.Host {
@@ -242,7 +244,7 @@ func (w *world) lookups() []block.Route {
 func (w *world) read(off int64, n int) (block.Source, error) {
 	w.t.Helper()
 	return w.readAs(context.Background(), &block.Read{
-		Object: testObject, Version: block.Immutable, Route: block.TabletRoute(1), Offset: off,
+		Object: testObject(), Version: block.Immutable, Route: block.TabletRoute(1), Offset: off,
 	}, n)
 }
 

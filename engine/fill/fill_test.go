@@ -37,7 +37,7 @@ func (c *cluster) check(r *block.Reply, version block.Version) {
 		if _, err := a.Lease.CopyAt(data, 0); err != nil {
 			c.t.Error(err)
 		}
-		if string(data) != string(content(testObject, version, int64(a.Index)*testBlock, len(data))) {
+		if string(data) != string(content(testObject(), version, int64(a.Index)*testBlock, len(data))) {
 			c.t.Errorf("block %d is not of version %s", a.Index, version)
 		}
 	}
@@ -322,8 +322,8 @@ func TestPR22_BytesOfAnObjectOfUnknownSizeAreNotServed(t *testing.T) {
 		n := c.nodes[0]
 		c.ask(n, time.Minute, request(block.NewRun(0, 2), true))
 		// Others push the object out of the table, but not out of the cache.
-		for i := 0; i%10 != 0 || n.engine.Known(testObject, block.Immutable) != nil || i == 0; i++ {
-			o := testObject
+		for i := 0; i%10 != 0 || n.engine.Known(testObject(), block.Immutable) != nil || i == 0; i++ {
+			o := testObject()
 			o.Key += fmt.Sprint(i)
 			n.engine.Read(context.Background(), &block.Read{Object: o, Version: block.Immutable, NoPeer: true}, make([]byte, 1))
 		}

@@ -34,9 +34,11 @@ func content(o block.Object, v block.Version, off int64, n int) []byte {
 	return out[off&15:][:n]
 }
 
-var testObject = block.Object{Store: "s3", Bucket: "b", Key: "data/t1/segment.dat"}
+func testObject() block.Object {
+	return block.Object{Store: "s3", Bucket: "b", Key: "data/t1/segment.dat"}
+}
 
-var tablet = block.TabletRoute(1)
+func tablet() block.Route { return block.TabletRoute(1) }
 
 // store is object storage: all objects have the same size and version, which
 // may change.
@@ -235,7 +237,7 @@ func (c *cluster) newNode(addr block.Addr) *node {
 	return n
 }
 
-// know makes nodes candidates of a tablet, with fill if so.
+// know makes nodes candidates of a tablet(), with fill if so.
 func (n *node) know(c *cluster, filling bool, candidates ...*node) {
 	if filling {
 		group := "cg"
@@ -245,19 +247,19 @@ func (n *node) know(c *cluster, filling bool, candidates ...*node) {
 	for _, other := range candidates {
 		list = append(list, shards.Candidate{Addr: other.addr, GroupID: "cg"})
 	}
-	if !n.engine.Table.BeginLookup(tablet) {
+	if !n.engine.Table.BeginLookup(tablet()) {
 		c.t.Fatal("a look-up is under way")
 	}
-	n.engine.Table.EndLookup(tablet, list, nil)
+	n.engine.Table.EndLookup(tablet(), list, nil)
 }
 
 // read reads a block's first bytes and checks them.
 func (n *node) read(c *cluster, index int) (block.Source, error) {
 	dst := make([]byte, 100)
 	_, src, err := n.engine.Read(context.Background(), &block.Read{
-		Object: testObject, Version: block.Immutable, Route: tablet, Offset: int64(index) * testBlock,
+		Object: testObject(), Version: block.Immutable, Route: tablet(), Offset: int64(index) * testBlock,
 	}, dst)
-	if err == nil && string(dst) != string(content(testObject, "v1", int64(index)*testBlock, 100)) {
+	if err == nil && string(dst) != string(content(testObject(), "v1", int64(index)*testBlock, 100)) {
 		c.t.Errorf("block %d on %s from %s: wrong bytes", index, n.addr, src)
 	}
 	return src, err
@@ -322,7 +324,7 @@ func (n *node) serve(ctx context.Context, f *block.Fetch) *block.Reply {
 // request is what a peer asks for that knows the tablet file.
 func request(run block.Run, filling bool) *block.Fetch {
 	return &block.Fetch{
-		Object: testObject, Meta: block.UnknownMeta(block.Immutable), BlockSize: testBlock,
-		Run: run, Route: tablet, Fill: filling,
+		Object: testObject(), Meta: block.UnknownMeta(block.Immutable), BlockSize: testBlock,
+		Run: run, Route: tablet(), Fill: filling,
 	}
 }

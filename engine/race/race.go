@@ -21,7 +21,9 @@ type Open func(ctx context.Context, run block.Run) (block.Stream, error)
 
 // Slots admits store legs that start while the peer leg still runs (S42).
 type Slots interface {
+	// TryAcquire takes a slot, or reports that none is free.
 	TryAcquire() bool
+	// Release gives one back.
 	Release()
 }
 
