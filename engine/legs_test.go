@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"headstart/blockcache"
 	"headstart/engine/block"
 )
 
@@ -252,6 +253,52 @@ func TestS12_AdjacentMissingBlocksAreOneGET(t *testing.T) {
 		if m := w.e.Metrics(); m.PeerBlocks != 7 || m.StoreBlocks != 4 {
 			t.Errorf("%d blocks from the peer, %d from the store; want 7, and 4 with the first read's", m.PeerBlocks, m.StoreBlocks)
 		}
+	})
+}
+
+func TestPeerThatRepeatsItselfHasFailed(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.know(tablet(), candidate(1, "cg_a"))
+		w.peer(1, always(reply{after: time.Millisecond, twice: true}))
+		if src, err := w.read(0, 3*testBlock); src != block.SourcePeer || err != nil {
+			t.Errorf("from %v (%v)", src, err)
+		}
+		synctest.Wait()
+		if c := w.circuit(1); c.Failures != 1 {
+			t.Errorf("%d failures, want 1", c.Failures)
+		}
+	})
+}
+
+func TestS50_WithoutACacheReadsPass(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.learn()
+		for range 2 {
+			before := len(w.gets())
+			if src, err := w.read(0, 10*testBlock); src != block.SourceStore || err != nil {
+				t.Errorf("from %v (%v)", src, err)
+			}
+			synctest.Wait()
+			if n := len(w.gets()) - before; n != 1 {
+				t.Errorf("%d GETs for ten neighbours, want 1", n)
+			}
+		}
+		done := make(chan error)
+		for range 50 {
+			go func() { _, _, err := w.at(15); done <- err }()
+		}
+		before := len(w.gets())
+		for range 50 {
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		}
+		if n := len(w.gets()) - before; n != 1 {
+			t.Errorf("%d GETs for 50 readers of one block, want 1", n)
+		}
+	}, func(o *Options) {
+		o.Cache.Close()
+		o.Cache, _ = blockcache.Open(blockcache.Options{BlockSize: testBlock})
 	})
 }
 

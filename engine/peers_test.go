@@ -328,6 +328,23 @@ func TestS37_EjectedPeersAreTriedLast(t *testing.T) {
 	})
 }
 
+func TestCF08_FillGroupThatNobodyBelongsToIsCounted(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.know(tablet(), candidate(1, "cg_a"))
+		w.peer(1, serves(time.Millisecond))
+		for n, group := range []string{"", "cg_a", "a group's name"} {
+			w.e.Settings.PeerCacheFillComputeGroupID.Store(&group)
+			w.one(n)
+			if filled := w.calls()[n].req.Fill; filled != (group == "cg_a") {
+				t.Errorf("group %q: fill flag %v", group, filled)
+			}
+		}
+		if m := w.e.Metrics(); m.FillGroupUnmatched != 1 {
+			t.Errorf("%d counted, want the last read's", m.FillGroupUnmatched)
+		}
+	})
+}
+
 func TestPR32_FewerAndFewerPeers(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.put(200, "v1")

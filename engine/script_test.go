@@ -30,6 +30,8 @@ type reply struct {
 	gap time.Duration
 	// lag is how long the call goes on after it was cancelled.
 	lag time.Duration
+	// twice sends the first block again and again.
+	twice bool
 	// panics makes the decoder panic instead of the first block.
 	panics bool
 	// noMeta leaves out what the object is; version is another one than the store's.
@@ -216,7 +218,9 @@ func (s *scripted) Next() (block.Piece, error) {
 }
 
 func (s *scripted) piece(index uint64, lacks bool) (block.Piece, error) {
-	s.left = s.left.Without(index)
+	if !s.r.twice {
+		s.left = s.left.Without(index)
+	}
 	n := block.Geometry(testBlock).Len(index, s.obj.size)
 	if n == 0 {
 		return s.Next()

@@ -237,7 +237,7 @@ func (c *cluster) newNode(addr block.Addr) *node {
 	return n
 }
 
-// know makes nodes candidates of a tablet, with fill if so.
+// know makes nodes candidates of a tablet(), with fill if so.
 func (n *node) know(c *cluster, filling bool, candidates ...*node) {
 	if filling {
 		group := "cg"
