@@ -41,10 +41,11 @@ type read struct {
 func (w *world) reader(n *node, rng *rand.Rand, span time.Duration) {
 	for w.now() < span {
 		time.Sleep(time.Duration(rng.Int64N(int64(400 * time.Millisecond))))
-		r := read{o: w.bucket.objects[rng.IntN(len(w.bucket.objects))], offset: rng.Int64N(36 * blockSize)}
+		r := read{o: w.bucket.objects[rng.IntN(len(w.bucket.objects))]}
+		r.offset = rng.Int64N(int64(len(r.o.current().data)) + 1 + rng.Int64N(blockSize)) // past the end, now and then
 		switch rng.IntN(4) {
 		case 0:
-			r.offset, r.size = r.offset/4, -1
+			r.size = -1
 		case 1:
 			r.size = 1 + rng.Int64N(12*blockSize)
 		default:

@@ -11,7 +11,6 @@ package sim
 import (
 	"fmt"
 	"hash/fnv"
-	"math"
 	"math/rand/v2"
 	"os"
 	"runtime"
@@ -173,7 +172,7 @@ func (w *world) peace() {
 		l := n.enter()
 		for _, o := range w.bucket.objects {
 			for range 2 {
-				r := read{l: l, o: o, size: math.MaxInt32}
+				r := read{l: l, o: o, size: 40 * blockSize}
 				r.do(rand.New(rand.NewPCG(w.seed, 7)))
 				v := o.current()
 				busy := w.tight && r.err != nil
