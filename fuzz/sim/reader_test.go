@@ -1,0 +1,190 @@
+package sim
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"time"
+
+	"headstart/engine/block"
+	"headstart/fuzz/fault"
+)
+
+const (
+	// revalidate is the longest external_revalidate_ms of switches.
+	revalidate = time.Second
+	// fillTimeout bounds what one answer of a peer can take.
+	fillTimeout = time.Second
+	// aftermath is how long a fault of object storage may be felt: its slowest
+	// failure, and as long again for whoever came last to wait for it.
+	aftermath = 3 * time.Second
+	// longest is how long a read may take, whatever the faults; longer is a hang.
+	longest = time.Minute
+)
+
+// read is one read of one reader, and what became of it.
+type read struct {
+	l            *life
+	o            *stored
+	offset, size int64 // a negative size is up to the end
+	begin, end   time.Duration
+	got          []byte
+	err          error
+	// cancelled: the reader has given up.
+	cancelled bool
+}
+
+// reader reads on its node until span is over, every choice drawn from rng.
+func (w *world) reader(n *node, rng *rand.Rand, span time.Duration) {
+	for w.now() < span {
+		time.Sleep(time.Duration(rng.Int64N(int64(400 * time.Millisecond))))
+		r := read{o: w.bucket.objects[rng.IntN(len(w.bucket.objects))]}
+		r.offset = rng.Int64N(int64(len(r.o.current().data)) + 1 + rng.Int64N(blockSize)) // past the end, now and then
+		switch rng.IntN(4) {
+		case 0:
+			r.size = -1
+		case 1:
+			r.size = 1 + rng.Int64N(12*blockSize)
+		default:
+			r.size = 1 + rng.Int64N(3*blockSize)
+		}
+		if r.l = n.enter(); r.l != nil {
+			r.do(rng)
+			w.check(&r)
+			r.l.leave()
+		}
+	}
+}
+
+// do reads, in one of the ways there are.
+func (r *read) do(rng *rand.Rand) {
+	w := r.l.n.w
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	if rng.IntN(6) == 0 {
+		timer := time.AfterFunc(time.Duration(rng.Int64N(int64(60*time.Millisecond))), cancel)
+		defer timer.Stop()
+	}
+	req := &block.Read{
+		Object: r.o.Object, Route: r.o.route, Offset: r.offset, Size: r.size,
+		Kind: block.Kind(rng.IntN(4)), Queue: block.Queue(rng.IntN(4)), QueryID: "q", NoPeer: rng.IntN(10) == 0,
+	}
+	if r.o.tablet {
+		req.Version = block.Immutable
+	}
+	r.begin = w.now()
+	if r.size > 0 && rng.IntN(2) == 0 {
+		dst := make([]byte, r.size)
+		var n int
+		n, _, r.err = r.l.engine.Read(ctx, req, dst)
+		r.got = dst[:n]
+	} else {
+		r.stream(ctx, req, rng)
+	}
+	r.end = w.now()
+	r.cancelled = ctx.Err() != nil
+}
+
+// stream reads block by block, at a reader's pace.
+func (r *read) stream(ctx context.Context, req *block.Read, rng *rand.Rand) {
+	s, err := r.l.engine.Open(ctx, req)
+	if err != nil {
+		r.err = err
+		return
+	}
+	defer s.Close()
+	for {
+		v, err := s.Next(ctx)
+		if err != nil {
+			if err != io.EOF {
+				r.err = err
+			}
+			return
+		}
+		if rng.IntN(8) == 0 {
+			time.Sleep(time.Duration(rng.Int64N(int64(20 * time.Millisecond))))
+		}
+		part := make([]byte, v.To-v.From)
+		n, err := v.Lease.CopyAt(part, v.From)
+		if err != nil {
+			r.l.n.w.fail("%s: bytes that it has lent can't be read: %v", r.l.id, err)
+		}
+		v.Lease.Release()
+		r.got = append(r.got, part[:n]...)
+	}
+}
+
+// check holds a read against the truth: whatever happened, its bytes are those
+// of one version that was current while it ran, or as long before as a node may
+// go without asking; and it fails only for a reason.
+func (w *world) check(r *read) {
+	w.reads.Add(1)
+	if took := r.end - r.begin; took > longest {
+		w.fail("%s took %v", r, took)
+	}
+	versions := r.o.between(r.begin-revalidate-fillTimeout, r.end)
+	whole := false
+	right := len(r.got) == 0
+	for _, v := range versions {
+		rest := v.data[min(r.offset, int64(len(v.data))):]
+		if r.size >= 0 {
+			rest = rest[:min(r.size, int64(len(rest)))]
+		}
+		if bytes.HasPrefix(rest, r.got) {
+			right = true
+			whole = whole || len(rest) == len(r.got)
+		}
+	}
+	switch {
+	case !right:
+		w.fail("%s: wrong bytes: %s", r, r.o.identify(r))
+	case r.err == nil && !whole:
+		w.fail("%s: %d bytes are not all", r, len(r.got))
+	case r.err != nil && !w.excused(r, versions):
+		w.fail("%s: %v", r, r.err)
+	case r.err != nil:
+		w.failed.Add(1)
+	}
+}
+
+// excused reports whether a read may fail as it has.
+func (w *world) excused(r *read, versions []version) bool {
+	past, changed := false, false
+	for _, v := range versions {
+		past = past || r.offset >= int64(len(v.data))
+		changed = changed || v.since >= r.begin-revalidate-fillTimeout && v.since > 0
+	}
+	switch {
+	case errors.Is(r.err, block.ErrNotFound):
+		return false
+	case errors.Is(r.err, block.ErrRange):
+		return past
+	case r.cancelled, r.l.ctx.Err() != nil:
+		return true
+	case errors.Is(r.err, block.ErrChanged):
+		return changed
+	case errors.Is(r.err, block.ErrBusy) && w.tight:
+		return true
+	}
+	return w.plan.Active(fault.DoorStore, r.l.n.name, r.begin-aftermath, r.end)
+}
+
+// String says what was read, and when.
+func (r *read) String() string {
+	return fmt.Sprintf("read on %s of %s from %d, %d bytes, from %v to %v", r.l.id, r.o.Key, r.offset, r.size, r.begin, r.end)
+}
+
+// identify finds out whose the bytes of a read are.
+func (o *stored) identify(r *read) string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for i, v := range o.mu.versions {
+		if r.offset < int64(len(v.data)) && bytes.HasPrefix(v.data[r.offset:], r.got) {
+			return fmt.Sprintf("they are of version %d, current from %v on; there are %d", i, v.since, len(o.mu.versions))
+		}
+	}
+	return fmt.Sprintf("%d bytes of no single version: %x", len(r.got), r.got[:min(len(r.got), 64)])
+}
