@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"strconv"
+	"strings"
 
 	"github.com/valyala/fasthttp"
 )
@@ -74,7 +75,7 @@ func number(args *fasthttp.Args, name string, def, least int64) (int64, error) {
 
 // flag reads true or false; missing means false.
 func flag(args *fasthttp.Args, name string) (bool, error) {
-	switch value := string(args.Peek(name)); value {
+	switch value := string(args.Peek(name)); strings.ToLower(value) {
 	case "true":
 		return true, nil
 	case "", "false":

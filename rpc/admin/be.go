@@ -3,6 +3,7 @@ package admin
 import (
 	"log/slog"
 	"net"
+	"sync"
 	"time"
 
 	"github.com/valyala/fasthttp"
@@ -44,6 +45,8 @@ type BE struct {
 	*server
 	BEOptions
 	hosts *hosts
+	// chunks has *[chunkBytes]byte for reads under way.
+	chunks sync.Pool
 	// varsOnly serves /vars on the port that BEs speak to each other on.
 	varsOnly *fasthttp.Server
 }

@@ -186,7 +186,8 @@ func readMetrics() []metric {
 func raceMetrics() []metric {
 	return []metric{
 		count(`headstart_race_hedges_total`, requesting, "Reads of object storage started beside a running peer read.", func(b *books) int64 { return b.engine.Hedges }),
-		count(`headstart_race_hedges_refused_total`, requesting, "Hedges that were due and found max_peer_race_s3_thread_num in use.", func(b *books) int64 { return b.engine.HedgeNoSlot }),
+		count(`headstart_race_hedges_refused_total{reason="slots"}`, requesting, "Hedges that were due and not sent: max_peer_race_s3_thread_num were in use, or the budget was spent.", func(b *books) int64 { return b.engine.HedgeNoSlot }),
+		count(`headstart_race_hedges_refused_total{reason="budget"}`, requesting, "", func(b *books) int64 { return b.engine.HedgeNoBudget }),
 		count(`headstart_race_wasted_bytes_total`, requesting, "Bytes that came from the wire and were not needed.", func(b *books) int64 { return b.engine.WastedBytes }),
 		count(`headstart_race_abandoned_total`, requesting, "Races that their readers gave up.", func(b *books) int64 { return b.engine.RaceAbandoned }),
 		count(`headstart_race_sequential_total`, requesting, "Fetches with candidates that did not race (enable_peer_s3_race, max_concurrent_peer_races).", func(b *books) int64 { return b.engine.RaceSequential }),

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
-	"syscall"
+	"sync"
 	"time"
 
 	"github.com/valyala/fasthttp"
@@ -43,18 +43,11 @@ func (s *BE) read(ctx *fasthttp.RequestCtx) {
 	if etag := r.Meta().ETag; etag != "" {
 		h.Set("ETag", `"`+etag+`"`)
 	}
-	b := &body{
-		engine: s.Engine, req: *req, reader: r, view: first, at: req.Offset, left: r.Len(),
-		limit: s.BlockTimeout, conn: ctx.Conn(), direct: r.Len() > maxCopied,
-	}
-	// The header leaves before a body that goes to the socket past fasthttp.
-	ctx.Response.ImmediateHeaderFlush = b.direct
-	ctx.Response.SetBodyStream(b, int(r.Len()))
+	ctx.Response.SetBodyStream(&body{
+		engine: s.Engine, chunks: &s.chunks, req: *req, reader: r, view: first,
+		at: req.Offset, left: r.Len(), limit: s.BlockTimeout, conn: ctx.Conn(),
+	}, int(r.Len()))
 }
-
-// maxCopied is the longest read that is copied: into one packet with its header,
-// which is cheaper than a second system call.
-const maxCopied = 32 << 10
 
 func (s *BE) readRequest(args *fasthttp.Args) (*block.Read, error) {
 	obj, err := block.ParsePath(string(args.Peek("path")), s.Bucket)
@@ -118,9 +111,18 @@ func readFailed(ctx *fasthttp.RequestCtx, err error) {
 	}
 }
 
+// chunkBytes is how much of a block is copied at a time: small enough to stay in
+// a core's cache on its way from the block to the socket.
+const chunkBytes = 256 << 10
+
 // body streams a read into a response. fasthttp calls WriteTo, then Close.
+//
+// It copies. The mapping itself could be written to the socket, but behind the
+// end of a file that somebody has cut short its last page reads as zeros, and
+// nobody would notice; a copy fails there, and the block is read anew.
 type body struct {
 	engine *engine.Engine
+	chunks *sync.Pool
 	req    block.Read
 	reader *engine.Reader
 	view   block.View
@@ -130,32 +132,59 @@ type body struct {
 	// limit bounds the wait for each block, and for the client to take it.
 	limit time.Duration
 	conn  net.Conn
-	// direct: bytes go from the mapping to the socket without passing through Go
-	// code, which must not touch pages that may be gone.
-	direct bool
 }
 
 // WriteTo implements io.WriterTo. An error, of the read or of the client, ends
 // the connection: the length has been announced.
 func (b *body) WriteTo(w io.Writer) (n int64, err error) {
+	chunk, ok := b.chunks.Get().(*[chunkBytes]byte)
+	if !ok {
+		chunk = new([chunkBytes]byte)
+	}
+	defer b.chunks.Put(chunk)
+	lost := int64(-1) // where bytes vanished last
 	for b.view.Lease.Valid() {
 		if err := b.conn.SetWriteDeadline(time.Now().Add(b.limit)); err != nil {
 			return n, err
 		}
-		k, err := b.write(w)
-		b.view.Lease.Release()
-		n, b.at, b.left = n+int64(k), b.at+int64(k), b.left-int64(k)
-		if errors.Is(err, syscall.EFAULT) {
-			err = b.again()
-		}
+		sent, intact, err := b.send(w, chunk[:])
+		n += sent
 		if err != nil {
 			return n, err
+		}
+		if !intact {
+			if lost == b.at {
+				return n, block.ErrCorrupt
+			}
+			lost = b.at
+			if err := b.again(); err != nil {
+				return n, err
+			}
 		}
 		if err := b.next(); err != nil && err != io.EOF {
 			return n, err
 		}
 	}
 	return n, nil
+}
+
+// send passes the view on. It reports false when the bytes of the block have
+// vanished from the disk; the cache has dropped it then.
+func (b *body) send(w io.Writer, chunk []byte) (sent int64, intact bool, err error) {
+	v := &b.view
+	defer v.Lease.Release()
+	for v.From < v.To {
+		k, err := v.Lease.CopyAt(chunk[:min(len(chunk), v.To-v.From)], v.From)
+		if err != nil || k == 0 {
+			return sent, false, nil
+		}
+		k, err = w.Write(chunk[:k])
+		v.From, b.at, b.left, sent = v.From+k, b.at+int64(k), b.left-int64(k), sent+int64(k)
+		if err != nil {
+			return sent, true, err
+		}
+	}
+	return sent, true, nil
 }
 
 func (b *body) next() (err error) {
@@ -165,28 +194,8 @@ func (b *body) next() (err error) {
 	return err
 }
 
-func (b *body) write(w io.Writer) (int, error) {
-	v := &b.view
-	if !b.direct {
-		small := make([]byte, v.To-v.From)
-		k, err := v.Lease.CopyAt(small, v.From)
-		if err != nil {
-			return k, err
-		}
-		return w.Write(small[:k])
-	}
-	k, err := b.conn.Write(v.Lease.Raw()[v.From:v.To])
-	if errors.Is(err, syscall.EFAULT) {
-		// The kernel found no page behind the mapping. To copy is to make the cache
-		// notice: it drops the block.
-		var one [1]byte
-		_, _ = v.Lease.CopyAt(one[:], v.From+k)
-	}
-	return k, err
-}
-
-// again starts anew where the client's bytes have ended, for the block whose
-// bytes were lost under us; of the same version or not at all.
+// again starts anew where the client's bytes have ended; with the same version
+// of the object or not at all.
 func (b *body) again() error {
 	ctx, cancel := context.WithTimeout(context.Background(), b.limit)
 	defer cancel()

@@ -16,6 +16,7 @@ import (
 	"log/slog"
 	"net"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -68,6 +69,11 @@ type server struct {
 	tokens *Tokens
 	log    *slog.Logger
 	http   *fasthttp.Server
+	mu     struct {
+		sync.Mutex
+		listeners []net.Listener
+		stopped   bool
+	}
 }
 
 func newServer(health *Health, tokens *Tokens, log *slog.Logger) *server {
@@ -89,7 +95,8 @@ func newServer(health *Health, tokens *Tokens, log *slog.Logger) *server {
 func newHTTP(h fasthttp.RequestHandler, log *slog.Logger) *fasthttp.Server {
 	return &fasthttp.Server{
 		Handler: h, ErrorHandler: broken, Logger: quiet{log},
-		MaxRequestBodySize: maxBodyBytes, ReadBufferSize: maxHeaderBytes,
+		// One byte more than framing lets through: it is the one to say no.
+		MaxRequestBodySize: maxBodyBytes, ReadBufferSize: maxHeaderBytes + 1,
 		ReadTimeout: readTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout,
 		Concurrency: maxConns, NoDefaultServerHeader: true, NoDefaultDate: true,
 		CloseOnShutdown: true, SecureErrorLogMessage: true,
@@ -103,13 +110,47 @@ func limits() framing.Limits {
 	return framing.Limits{HeaderBytes: maxHeaderBytes, BodyBytes: maxBodyBytes}
 }
 
-// Serve answers on ln until Shutdown.
+// Serve answers on ln until Shutdown, which may have come before.
 func (s *server) Serve(ln net.Listener) error {
-	return s.http.Serve(framing.Listener{Listener: ln, Limits: limits()})
+	once := &closeOnce{Listener: ln}
+	s.mu.Lock()
+	stopped := s.mu.stopped
+	s.mu.listeners = append(s.mu.listeners, once)
+	s.mu.Unlock()
+	if stopped {
+		return once.Close()
+	}
+	err := s.http.Serve(framing.Listener{Listener: once, Limits: limits()})
+	if errors.Is(err, net.ErrClosed) {
+		return nil
+	}
+	return err
 }
 
 // Shutdown stops taking requests and waits for those under way, or for ctx.
-func (s *server) Shutdown(ctx context.Context) error { return s.http.ShutdownWithContext(ctx) }
+func (s *server) Shutdown(ctx context.Context) error {
+	s.mu.Lock()
+	s.mu.stopped = true
+	var errs []error
+	for _, ln := range s.mu.listeners { // fasthttp may not know of them yet
+		errs = append(errs, ln.Close())
+	}
+	s.mu.Unlock()
+	return errors.Join(append(errs, s.http.ShutdownWithContext(ctx))...)
+}
+
+// closeOnce is a listener that two may close.
+type closeOnce struct {
+	net.Listener
+	once sync.Once
+	err  error
+}
+
+// Close implements net.Listener.
+func (l *closeOnce) Close() error {
+	l.once.Do(func() { l.err = l.Listener.Close() })
+	return l.err
+}
 
 // admitted compares the caller's token in constant time. The admin's token
 // opens everything.
@@ -117,7 +158,10 @@ func (s *server) admitted(ctx *fasthttp.RequestCtx, a Access) bool {
 	if a == Open {
 		return true
 	}
-	given := strings.TrimPrefix(string(ctx.Request.Header.Peek("Authorization")), "Bearer ")
+	scheme, given, _ := strings.Cut(string(ctx.Request.Header.Peek("Authorization")), " ")
+	if !strings.EqualFold(scheme, "Bearer") {
+		given = ""
+	}
 	set, admin := compare(s.tokens.Admin.Load(), given)
 	if a == Reading {
 		readSet, reader := compare(s.tokens.Read.Load(), given)

@@ -49,8 +49,8 @@ func Refused(c net.Conn) *Error {
 // What Close spends on a client that is still sending when it is refused. To
 // close at once would reset the connection, and the client might never read why.
 const (
-	lingerTime  = time.Second
-	lingerBytes = 1 << 20
+	lingerTime  = 2 * time.Second
+	lingerBytes = 32 << 20
 )
 
 // Close implements net.Conn.
@@ -66,7 +66,7 @@ func (c *Conn) linger() {
 	if !ok || half.CloseWrite() != nil || c.Conn.SetReadDeadline(time.Now().Add(lingerTime)) != nil {
 		return
 	}
-	var scrap [4 << 10]byte
+	var scrap [16 << 10]byte
 	for n := 0; n < lingerBytes; {
 		k, err := c.Conn.Read(scrap[:])
 		if err != nil {
