@@ -25,10 +25,10 @@ func (c *cluster) storm(readers, blocks int) (took time.Duration) {
 			}
 			list = append(list, candidate)
 		}
-		if !n.engine.Table.BeginLookup(tablet) {
+		if !n.engine.Table.BeginLookup(tablet()) {
 			c.t.Fatal("a look-up is under way")
 		}
-		n.engine.Table.EndLookup(tablet, list, nil)
+		n.engine.Table.EndLookup(tablet(), list, nil)
 	}
 	begin := time.Now()
 	done := make(chan error, readers)
