@@ -169,7 +169,7 @@ func (t *task) start() {
 		e.budget.earn(e.Settings.PeerRaceHedgeBudgetPercent.Load())
 	}
 	legs := race.Legs{Store: t.get, BlockSize: e.BlockSize, Again: hedgeAgain}
-	t.direct = !t.mode.peers || t.known == nil
+	t.direct = !t.mode.peers
 	if t.mode.peers {
 		t.raced = e.Settings.EnablePeerS3Race.Load() && e.Races.TryAcquire()
 		if !t.raced {
@@ -183,7 +183,9 @@ func (t *task) start() {
 		if e.Settings.EnableAdaptivePeerRaceHedge.Load() {
 			legs.Budget = &spender{e: e, asked: t.mode.asked}
 		}
-		if !t.direct {
+		if t.known == nil {
+			legs.Store = t.shareLearning
+		} else {
 			legs.Store, legs.Hedge = t.shareGets(false), t.shareGets(true)
 		}
 	}

@@ -258,6 +258,7 @@ func TestS12_AdjacentMissingBlocksAreOneGET(t *testing.T) {
 
 func TestPeerThatRepeatsItselfHasFailed(t *testing.T) {
 	inWorld(t, func(w *world) {
+		w.e.Settings.ObjectStorageGetMaxBlocks.Store(block.MaxRun)
 		w.know(tablet(), candidate(1, "cg_a"))
 		w.peer(1, always(reply{after: time.Millisecond, twice: true}))
 		if src, err := w.read(0, 3*testBlock); src != block.SourcePeer || err != nil {
@@ -272,6 +273,7 @@ func TestPeerThatRepeatsItselfHasFailed(t *testing.T) {
 
 func TestS50_WithoutACacheReadsPass(t *testing.T) {
 	inWorld(t, func(w *world) {
+		w.e.Settings.ObjectStorageGetMaxBlocks.Store(block.MaxRun)
 		w.learn()
 		for range 2 {
 			before := len(w.gets())

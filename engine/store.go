@@ -9,6 +9,7 @@ import (
 
 	"headstart/engine/block"
 	"headstart/engine/flight"
+	"headstart/engine/object"
 	"headstart/engine/race"
 )
 
@@ -29,17 +30,44 @@ func (t *task) get(ctx context.Context, run block.Run) (block.Stream, error) {
 // for its blocks, whoever started them, and starts those that are missing.
 func (t *task) shareGets(twin bool) race.Open {
 	return func(ctx context.Context, run block.Run) (block.Stream, error) {
-		s := &flightStream{ctx: ctx, t: t, twin: twin}
+		s := &flightStream{ctx: ctx, t: t, twin: twin, known: t.known}
 		s.join(run)
 		return s, nil
 	}
 }
 
+// shareLearning is the store leg of a race about an object that nothing is known
+// of: it learns what the object is as reads without peers do, with whoever does
+// so at the moment, and then joins the GETs of its blocks.
+func (t *task) shareLearning(ctx context.Context, run block.Run) (block.Stream, error) {
+	read := block.Read{
+		Object: t.req.Object, Version: t.req.Meta.Version, Route: t.req.Route,
+		Offset: t.e.geometry.Offset(run.First), Size: int64(run.Count()) * t.e.BlockSize,
+		Kind: t.req.Kind, Queue: t.req.Queue, QueryID: t.req.QueryID, NoPeer: true,
+	}
+	r := &Reader{e: t.e, req: read, query: t.mode.query}
+	known, first, err := t.e.resolve(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	s := &flightStream{ctx: ctx, t: t, known: known}
+	if first.lease.Valid() && run.Has(first.index) {
+		s.first = block.Piece{Index: first.index, Status: block.StatusData, Buf: first.result.Buf.Retain()}
+		run = run.Without(first.index)
+	}
+	first.lease.Release()
+	s.join(run)
+	return s, nil
+}
+
 // flightStream waits for flights of Engine.gets, one after another.
 type flightStream struct {
-	ctx     context.Context
-	t       *task
-	twin    bool
+	ctx   context.Context
+	t     *task
+	twin  bool
+	known *object.Known
+	// first is a block that was learned with what the object is.
+	first   block.Piece
 	waiting []*flight.Flight
 	again   int
 }
@@ -49,23 +77,28 @@ func (s *flightStream) join(run block.Run) {
 	var led []*flight.Flight
 	for i := range uint64(block.MaxRun) {
 		index := run.First + i
-		if !run.Has(index) {
+		if !run.Has(index) || e.geometry.Len(index, s.known.Meta.Size) == 0 {
 			continue
 		}
-		f, lead := e.gets.Join(s.t.known.Base.At(index))
+		f, lead := e.gets.Join(s.known.Base.At(index))
 		if lead {
 			led = append(led, f)
 		}
 		s.waiting = append(s.waiting, f)
 	}
 	if len(led) > 0 {
-		m := mode{flights: e.gets, query: s.t.mode.query, twin: s.twin}
-		e.fetch(m, s.t.req, s.t.known, led)
+		req := *s.t.req
+		req.Meta = s.known.Meta
+		e.fetch(mode{flights: e.gets, query: s.t.mode.query, twin: s.twin}, &req, s.known, led)
 	}
 }
 
 // Next implements block.Stream.
 func (s *flightStream) Next() (block.Piece, error) {
+	if first := s.first; first.Buf != nil {
+		s.first = block.Piece{}
+		return first, nil
+	}
 	for len(s.waiting) > 0 {
 		f := s.waiting[0]
 		res, err := f.Wait(s.ctx)
@@ -91,14 +124,18 @@ func (s *flightStream) Next() (block.Piece, error) {
 }
 
 // Meta implements block.Stream.
-func (s *flightStream) Meta() block.Meta { return s.t.req.Meta }
+func (s *flightStream) Meta() block.Meta { return s.known.Meta }
 
 // Close implements block.Stream. It is called by the goroutine that calls Next.
 func (s *flightStream) Close() {
+	if s.first.Buf != nil {
+		s.first.Buf.Release()
+		s.first = block.Piece{}
+	}
 	for _, f := range s.waiting {
 		f.Leave()
 		if f.Landed() { // with a block that the race did not wait for
-			s.t.e.count.wastedBytes.Add(int64(s.t.e.geometry.Len(f.ID().Index, s.t.known.Meta.Size)))
+			s.t.e.count.wastedBytes.Add(int64(s.t.e.geometry.Len(f.ID().Index, s.known.Meta.Size)))
 		}
 	}
 	s.waiting = nil
