@@ -35,13 +35,16 @@ func done(ctx *fasthttp.RequestCtx) { answer(ctx, map[string]string{"status": "O
 
 // answer answers with v as JSON.
 func answer(ctx *fasthttp.RequestCtx, v any) {
-	body, err := json.MarshalIndent(v, "", "    ")
-	if err != nil {
+	var body bytes.Buffer
+	e := json.NewEncoder(&body)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "    ")
+	if err := e.Encode(v); err != nil {
 		ctx.SetStatusCode(fasthttp.StatusInternalServerError)
 		return
 	}
 	ctx.SetContentType("application/json")
-	ctx.SetBody(append(body, '\n'))
+	ctx.SetBody(body.Bytes())
 }
 
 // text answers with plain text.

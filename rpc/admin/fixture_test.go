@@ -127,12 +127,13 @@ type nodeUnderTest struct {
 func startBE(t testing.TB, keys map[string]string) *nodeUnderTest {
 	t.Helper()
 	dir := t.TempDir()
-	lines := "file_cache_path = [{\"path\":\"" + filepath.Join(dir, "cache") + "\",\"total_size\":16777216}]\n"
+	var lines strings.Builder
+	lines.WriteString("file_cache_path = [{\"path\":\"" + filepath.Join(dir, "cache") + "\",\"total_size\":16777216}]\n")
 	for k, v := range keys {
-		lines += k + " = " + v + "\n"
+		lines.WriteString(k + " = " + v + "\n")
 	}
 	path := filepath.Join(dir, "be.conf")
-	conf, err := config.Load(config.BE, write(t, path, lines))
+	conf, err := config.Load(config.BE, write(t, path, lines.String()))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -142,25 +142,34 @@ func TestS70_VarsAndMetricsSayTheSame(t *testing.T) {
 	}
 }
 
-// names are those of S71 and S72, word by word.
-func names() []string {
+// requesterNames are those of S71, word by word.
+func requesterNames() []string {
 	return strings.Fields(`cached_remote_reader_peer_read cached_remote_reader_s3_read peer_race_peer_win peer_race_s3_win
 		peer_race_both_fail peer_same_compute_group_read peer_cross_compute_group_read peer_lazy_fetch_triggered
 		peer_cache_reader_peer_latency peer_cache_reader_peer_latency_50 peer_cache_reader_peer_latency_90
 		peer_cache_reader_peer_latency_99 peer_cache_reader_peer_latency_999 peer_cache_reader_peer_max_latency
-		peer_cache_reader_peer_count peer_cache_reader_peer_qps
-		file_cache_get_by_peer_num file_cache_get_by_peer_success_num file_cache_get_by_peer_failed_num
+		peer_cache_reader_peer_count peer_cache_reader_peer_qps`)
+}
+
+// serverNames are those of S72.
+func serverNames() []string {
+	return strings.Fields(`file_cache_get_by_peer_num file_cache_get_by_peer_success_num file_cache_get_by_peer_failed_num
 		file_cache_get_by_peer_queue_timeout_num peer_server_fill_requested peer_server_fill_success
 		peer_server_fill_timeout peer_server_fill_rejected`)
 }
 
-func TestS71_S72_TheReferencesNames(t *testing.T) {
+func TestS71_NamesOfTheRequester(t *testing.T) { checkNames(t, requesterNames()) }
+
+func TestS72_NamesOfTheServer(t *testing.T) { checkNames(t, serverNames()) }
+
+func checkNames(t *testing.T, names []string) {
+	t.Helper()
 	n := startBE(t, nil)
 	_, all := n.ask("GET", "/vars", "")
-	if got := strings.Count(all, "\n"); got != len(names()) {
-		t.Errorf("/vars has %d lines, want %d", got, len(names()))
+	if got := strings.Count(all, "\n"); got != len(requesterNames())+len(serverNames()) {
+		t.Errorf("/vars has %d lines", got)
 	}
-	for _, name := range names() {
+	for _, name := range names {
 		if status, line := n.ask("GET", "/vars/"+name, ""); status != 200 || line != name+" : 0\n" {
 			t.Errorf("/vars/%s: %d %q", name, status, line)
 		}

@@ -20,12 +20,6 @@ import (
 
 const bearer = "Authorization: Bearer "
 
-// allRoutes are the routes of a BE and of an FE.
-func allRoutes(t *testing.T) []route {
-	t.Helper()
-	return slices.Concat(startBE(t, nil).all(), startFE(t, nil).all())
-}
-
 // TestSE01_EveryRouteThatChangesNeedsTheToken walks the router. A route that
 // changes something without the token fails it, and so does one whose method
 // says that it changes something and whose access does not.
