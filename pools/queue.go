@@ -68,10 +68,11 @@ func (o *QueueOptions) Validate() error {
 
 // Queue runs tasks on a bounded number of workers behind a bounded queue.
 //
-// The workers are goroutines of an ants pool: started when there is work, kept
-// by ants for a while when there is none. A worker that ends a task takes the
-// next one that waits; only when none does, it goes back to ants. So tasks
-// wait only while all workers are busy.
+// A task that finds a worker free runs on its caller's goroutine, which is that
+// worker meanwhile. Tasks that had to wait run on goroutines of an ants pool:
+// started when there is work, kept by ants for a while when there is none. A
+// worker that ends a task takes the next one that waits; only when none does,
+// it goes back to ants. So tasks wait only while all workers are busy.
 type Queue struct {
 	opts QueueOptions
 	// The refusals, with the queue's name: made once, a refusal must be cheap.
@@ -135,7 +136,7 @@ func NewQueue(opts QueueOptions) (*Queue, error) {
 	return q, nil
 }
 
-// Do runs fn on a worker and returns when it has ended: nil, or a *PanicError.
+// Do runs fn as a worker and returns when it has ended: nil, or a *PanicError.
 // If fn could not be run the error is one of the four sentinels; a call whose
 // ctx ends while it waits returns at once. Once fn runs, Do waits for it
 // whatever becomes of ctx, because fn may use its caller's memory: fn has to
@@ -151,12 +152,7 @@ func (q *Queue) Do(ctx context.Context, fn func(context.Context)) error {
 	case err != nil:
 		t.err = err
 	case run:
-		if err := q.ants.Invoke(t); err != nil {
-			q.retire()
-			t.err = fmt.Errorf("queue %q: %w", q.opts.Name, err)
-			break
-		}
-		<-t.done
+		q.runHere(t)
 	default:
 		select {
 		case <-t.done:
@@ -198,6 +194,27 @@ func (q *Queue) admit(t *task) (run bool, err error) {
 		q.armLocked(t.since)
 	}
 	return false, nil
+}
+
+// runHere runs t on the goroutine of its caller, who has been let in at once:
+// as a worker of one task, it saves the way to another goroutine and back. What
+// has come to wait meanwhile goes to a worker of ants.
+func (q *Queue) runHere(t *task) {
+	defer func() {
+		<-t.done
+		if next := q.next(); next != nil {
+			q.handOver(next)
+		}
+	}()
+	q.run(t)
+}
+
+// handOver gives the calling worker's place, and t, to a worker of ants.
+func (q *Queue) handOver(t *task) {
+	if err := q.ants.Invoke(t); err != nil {
+		q.retire()
+		t.refuse(fmt.Errorf("queue %q: %w", q.opts.Name, err))
+	}
 }
 
 // work is a worker: it runs t and then whatever waits.

@@ -111,6 +111,8 @@ func newAcceptor(o ServerOptions, service *serviceinfo.ServiceInfo, handler any)
 			return nil
 		}),
 		server.WithStatsLevel(stats.LevelDisabled),
+		// What these carry from call to call has no place in a frame.
+		server.Option{F: func(o *server.Options, _ *utils.Slice) { o.MetaHandlers = nil }},
 	)
 	if err := a.kitex.RegisterService(service, handler); err != nil {
 		return nil, fmt.Errorf("kitex server of %s: %w", service.ServiceName, err)
@@ -209,7 +211,7 @@ func (a *acceptor) serve(c *serverConn) {
 
 // serveOne waits for the next request and answers it.
 func (a *acceptor) serveOne(ctx context.Context, c *serverConn) error {
-	c.SetReadDeadline(time.Now().Add(a.opts.IdleTimeout))
+	c.expectRead(time.Now(), a.opts.IdleTimeout)
 	first, err := c.r.Peek(1)
 	if err != nil {
 		return err
@@ -218,23 +220,39 @@ func (a *acceptor) serveOne(ctx context.Context, c *serverConn) error {
 		return a.serveHTTP(c)
 	}
 	now := time.Now()
-	c.SetReadDeadline(now.Add(a.opts.ReceiveTimeout))
-	f, err := peekFrame(c.r, maxRequest)
-	if err == nil && f.kind != thriftCall {
-		err = errWire
-	}
-	if err == nil {
-		err = f.peekWhole(c.r)
-	}
-	if err != nil {
+	if err := a.receive(c, now); err != nil {
 		a.badFrames.Add(1)
 		return err
 	}
-	c.SetWriteDeadline(now.Add(a.opts.ReceiveTimeout + a.opts.SendTimeout))
+	c.expectWrite(now, a.opts.ReceiveTimeout+a.opts.SendTimeout)
 	a.enter()
 	defer a.leave()
 	defer c.finish()
 	return a.handler.OnRead(ctx, c)
+}
+
+// receive waits for the rest of a request and refuses what is none.
+func (a *acceptor) receive(c *serverConn, now time.Time) error {
+	if c.r.Buffered() < lengthLen+8 {
+		c.hurryRead(now.Add(a.opts.ReceiveTimeout))
+	}
+	f, err := peekFrame(c.r, maxRequest)
+	if err == nil && f.kind != thriftCall {
+		err = errWire
+	}
+	if err != nil {
+		return err
+	}
+	if c.r.Buffered() >= f.head+f.body {
+		// All is here. Our own codec believes no length, that of the other methods
+		// must not see any that lies.
+		if f.calls(c.r, methodFetch) {
+			return nil
+		}
+	} else {
+		c.hurryRead(now.Add(a.opts.ReceiveTimeout))
+	}
+	return f.peekWhole(c.r)
 }
 
 func (a *acceptor) serveHTTP(c *serverConn) error {
@@ -263,7 +281,7 @@ func (a *acceptor) base() *headstart.Base { return a.opts.Identity.now.Load().ba
 
 // extend gives the reply of n bytes its time, from now on.
 func (a *acceptor) extend(c *serverConn, n int) {
-	c.SetWriteDeadline(time.Now().Add(a.opts.SendTimeout + time.Duration(n>>20)*a.opts.SendTimeout/10))
+	c.expectWrite(time.Now(), a.opts.SendTimeout+time.Duration(n>>20)*a.opts.SendTimeout/10)
 }
 
 func (a *acceptor) enter() {

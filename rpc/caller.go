@@ -17,6 +17,7 @@ import (
 	"github.com/cloudwego/kitex/pkg/rpcinfo/remoteinfo"
 	"github.com/cloudwego/kitex/pkg/serviceinfo"
 	"github.com/cloudwego/kitex/pkg/stats"
+	"github.com/cloudwego/kitex/pkg/utils"
 	"github.com/cloudwego/kitex/transport"
 
 	"headstart/engine/block"
@@ -41,6 +42,8 @@ func newCaller(id *Identity, p *pool, service *serviceinfo.ServiceInfo) (*caller
 		client.WithProxy(carried{}),
 		client.WithTransHandlerFactory(gatedFactory{gonet.NewCliTransHandlerFactory()}),
 		client.WithStatsLevel(stats.LevelDisabled),
+		// What these carry from call to call has no place in a frame.
+		client.Option{F: func(o *client.Options, _ *utils.Slice) { o.MetaHandlers = nil }},
 	)
 	if err != nil {
 		return nil, fmt.Errorf("kitex client of %s: %w", service.ServiceName, err)

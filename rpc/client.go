@@ -124,8 +124,8 @@ func (c *Client) Metrics() ClientMetrics {
 }
 
 // FetchFrom implements block.Peers. ctx bounds the whole call, and its
-// deadline travels; when it ends, the peer is told so and the connection stays
-// usable.
+// deadline travels; when it ends under a Next, or the stream is closed, the
+// peer is told so and the connection stays usable.
 func (c *Client) FetchFrom(ctx context.Context, addr block.Addr, f *block.Fetch) (block.Stream, error) {
 	if err := checkFetch(f); err != nil {
 		return nil, peerError("fetch", f.Object, addr, err)
@@ -135,6 +135,7 @@ func (c *Client) FetchFrom(ctx context.Context, addr block.Addr, f *block.Fetch)
 		return nil, peerError("fetch", f.Object, addr, err)
 	}
 	s := &stream{
+		ctx:      ctx,
 		client:   c,
 		conn:     conn,
 		addr:     addr,
@@ -149,8 +150,8 @@ func (c *Client) FetchFrom(ctx context.Context, addr block.Addr, f *block.Fetch)
 	c.metrics.calls.Add(1)
 	conn.limit = maxHead + f.Run.Count()*int(f.BlockSize)
 	conn.out = appendFetch(conn.out[:0], c.caller.id.now.Load().request, f, s.callID, within(ctx))
-	s.unwatch = context.AfterFunc(ctx, func() { s.giveUp(s.fail(ctx.Err())) })
-	go s.call() // ends with its reply, or soon after ctx or the stream has
+	s.mu.queue = s.oneQueued[:0]
+	conn.start(s)
 	return s, nil
 }
 

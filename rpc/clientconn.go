@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"net"
+	"sync"
 	"syscall"
 	"time"
 
@@ -25,22 +26,33 @@ type clientConn struct {
 	ctx      context.Context
 	instance discovery.Instance
 	peer     acquaintance
-	// out holds the request while it is sent, tape what a cursor takes down.
-	out, tape []byte
+	// out holds the request while it is sent, cursor walks the reply. meta is
+	// the last object that a reply told of.
+	out    []byte
+	cursor cursor
+	meta   block.Meta
 	// limit is the largest reply that the call expects, in bytes.
 	limit int
 	// healthy is Kitex's word, after a call, that the next one can follow.
 	healthy   bool
 	idleSince time.Time
+	// calls hands streams to the goroutine that makes their calls, which stop
+	// ends. started is set when there is one.
+	calls   chan *stream
+	started bool
+	stop    chan struct{}
+	closing sync.Once
 }
 
 func newClientConn(conn net.Conn, addr block.Addr) *clientConn {
 	c := &clientConn{
 		Conn:     conn,
-		r:        bufiox.NewDefaultReader(conn),
+		r:        bufiox.NewDefaultReader(heads{conn}),
 		w:        bufiox.NewDefaultWriter(conn),
 		addr:     addr,
 		instance: discovery.NewInstance("tcp", addr.String(), discovery.DefaultWeight, nil),
+		calls:    make(chan *stream),
+		stop:     make(chan struct{}),
 	}
 	if s, ok := conn.(syscall.Conn); ok {
 		c.raw, _ = s.SyscallConn()
@@ -48,6 +60,10 @@ func newClientConn(conn net.Conn, addr block.Addr) *clientConn {
 	c.ctx = context.WithValue(context.Background(), connKey{}, c)
 	return c
 }
+
+// readStep is how much is read at a time: so little that it is still in a
+// processor's cache when it is summed up.
+const readStep = 256 << 10
 
 // connKey is the context key that Kitex's extension points find the connection
 // of a call by.
@@ -66,19 +82,82 @@ func (c *clientConn) Read(b []byte) (int, error) { return c.r.Read(b) }
 // which are off, and would undo a cut.
 func (c *clientConn) SetReadDeadline(time.Time) error { return nil }
 
+// heads lets bufiox read the heads of messages and little more. It would read
+// ahead as much as the last messages had, and the payload is to go straight to
+// where it belongs; a small block still comes along with its head.
+type heads struct{ io.Reader }
+
+// Read implements io.Reader.
+func (h heads) Read(b []byte) (int, error) { return h.Reader.Read(b[:min(len(b), 8<<10)]) }
+
+// Close closes the connection and ends its goroutine.
+func (c *clientConn) Close() error {
+	c.closing.Do(func() { close(c.stop) })
+	return c.Conn.Close()
+}
+
+// start makes the call of a stream behind its caller's back. The connection
+// keeps a goroutine for its calls, whose stack has grown to what Kitex needs;
+// only when that has not come back from the last call yet there is another.
+func (c *clientConn) start(s *stream) {
+	if !c.started {
+		c.started = true
+		go c.run(s) // ends with Close
+		return
+	}
+	select {
+	case c.calls <- s:
+	default:
+		go s.call() // ends with its reply, or soon after the stream is closed
+	}
+}
+
+func (c *clientConn) run(s *stream) {
+	for {
+		s.call()
+		select {
+		case s = <-c.calls:
+		case <-c.stop:
+			return
+		}
+	}
+}
+
+// walk returns a cursor over the next size bytes.
+func (c *clientConn) walk(size int) *cursor {
+	c.cursor = cursor{r: c.r, left: size, tape: c.cursor.tape}
+	return &c.cursor
+}
+
 // cut ends whatever the connection is doing, for good.
 func (c *clientConn) cut() { c.Conn.SetDeadline(time.Unix(1, 0)) }
 
 // alive reports whether an idle connection is still open and silent.
 func (c *clientConn) alive() bool { return c.raw == nil || peekSocket(c.raw) == socketQuiet }
 
-// readFull fills b from what is buffered, then straight from the socket.
-func (c *clientConn) readFull(b []byte) error {
+// readFull fills b from what is buffered, then straight from the socket, and
+// returns the checksum of it.
+func (c *clientConn) readFull(b []byte) (sum uint32, err error) {
 	n := min(len(b), c.r.Buffered())
 	if _, err := c.r.ReadBinary(b[:n]); err != nil {
-		return err
+		return 0, err
 	}
-	_, err := io.ReadFull(c.Conn, b[n:])
+	sum = block.ExtendChecksum(0, b[:n])
+	for n < len(b) {
+		got, err := c.Conn.Read(b[n:min(len(b), n+readStep)])
+		sum = block.ExtendChecksum(sum, b[n:n+got])
+		if n += got; err != nil && n < len(b) {
+			return 0, noEOF(err)
+		}
+	}
+	return sum, nil
+}
+
+// noEOF: a reply that ends too early is no end of anything.
+func noEOF(err error) error {
+	if err == io.EOF {
+		return io.ErrUnexpectedEOF
+	}
 	return err
 }
 
@@ -89,5 +168,5 @@ func (c *clientConn) discard(n int) error {
 		return err
 	}
 	_, err := io.CopyN(io.Discard, c.Conn, int64(n-buffered))
-	return err
+	return noEOF(err)
 }

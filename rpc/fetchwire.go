@@ -113,9 +113,10 @@ func (c *cursor) arguments(want int16, body func(c *cursor)) error {
 		}
 		c.skip(t, maxDepth)
 	}
-	if c.err == nil && (!found || c.left != 0) {
-		c.err = errWire
+	if !found || c.left != 0 {
+		c.fail(errWire)
 	}
+	c.settle()
 	return c.err
 }
 
@@ -263,20 +264,21 @@ func appendMeta(b []byte, id uint16, m *block.Meta) []byte {
 	return appendStop(appendString(b, 5, m.ContentType))
 }
 
-func (c *cursor) meta() block.Meta {
+// meta reads a Meta; strings that are those of old cost no memory.
+func (c *cursor) meta(old *block.Meta) block.Meta {
 	m := block.UnknownMeta("")
 	for t, id, ok := c.field(); ok; t, id, ok = c.field() {
 		switch {
 		case id == 1 && c.is(t, thrift.I64):
 			m.Size = max(c.i64(), block.SizeUnknown)
 		case id == 2 && c.is(t, thrift.STRING):
-			m.Version = block.Version(c.str(maxName, ""))
+			m.Version = block.Version(c.str(maxName, string(old.Version)))
 		case id == 3 && c.is(t, thrift.STRING):
-			m.ETag = c.str(maxName, "")
+			m.ETag = c.str(maxName, old.ETag)
 		case id == 4 && c.is(t, thrift.I64):
 			m.Modified = timeOf(c.i64())
 		case id == 5 && c.is(t, thrift.STRING):
-			m.ContentType = c.str(maxName, "")
+			m.ContentType = c.str(maxName, old.ContentType)
 		default:
 			c.skip(t, maxDepth)
 		}

@@ -30,6 +30,8 @@ type frame struct {
 	// head is the frame's length field and the message's head, body what
 	// follows, in bytes.
 	head, body int
+	// name is how long the method's name is.
+	name int
 }
 
 // peekFrame reads as much of the next message as says how long it is, and
@@ -51,7 +53,18 @@ func peekFrame(r *bufiox.DefaultReader, limit int) (frame, error) {
 	case name > maxMethod || head > lengthLen+size:
 		return frame{}, fmt.Errorf("%w: a method name of %d bytes in a frame of %d", errWire, name, size)
 	}
-	return frame{kind: kind, head: int(head), body: int(lengthLen + size - head)}, nil
+	return frame{kind: kind, head: int(head), body: int(lengthLen + size - head), name: int(name)}, nil
+}
+
+// calls reports whether the message is about a method, which it looks at as far
+// as it has come.
+func (f frame) calls(r *bufiox.DefaultReader, method string) bool {
+	const before = lengthLen + 8
+	if f.name != len(method) || r.Buffered() < before+f.name {
+		return false
+	}
+	b, err := r.Peek(before + f.name)
+	return err == nil && string(b[before:]) == method
 }
 
 // peekWhole reads all of the message f and checks that its body is one Thrift

@@ -78,16 +78,13 @@ type readCall struct {
 }
 
 // Read implements the reading side of Kitex's Thrift codec.
-func (r *readCall) Read(ctx context.Context, _ string, size int, in bufiox.Reader) error {
+func (r *readCall) Read(ctx context.Context, _ string, size int, _ bufiox.Reader) error {
 	conn, err := carriedBy(ctx)
 	if err != nil {
 		return err
 	}
 	r.conn = conn
-	c := cursor{r: in, left: size, tape: conn.tape}
-	err = c.arguments(0, r.readReply)
-	conn.tape = c.tape
-	return err
+	return conn.walk(size).arguments(0, r.readReply)
 }
 
 func (r *readCall) readReply(c *cursor) {
@@ -104,7 +101,7 @@ func (r *readCall) readReply(c *cursor) {
 		case id == repFailure && c.is(t, thrift.STRUCT):
 			r.refuse(errorOf(c.failure()))
 		case id == repMeta && c.is(t, thrift.STRUCT):
-			r.result.Meta = c.meta()
+			r.result.Meta = c.meta(&r.result.Meta)
 		case id == repSource && c.is(t, thrift.I32):
 			r.result.Source = block.Source(c.small())
 		case id == repPayload && c.is(t, thrift.STRING):
@@ -133,8 +130,10 @@ func (r *readCall) readPayload(c *cursor) {
 		return
 	}
 	c.left -= size
+	c.settle()
 	r.client.metrics.bytes.Add(int64(size))
-	c.err = r.conn.readFull(r.dst[:size])
+	_, err := r.conn.readFull(r.dst[:size])
+	c.fail(err)
 	r.result.N = size
 }
 

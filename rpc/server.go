@@ -95,8 +95,8 @@ func (a *fetchArgs) Read(ctx context.Context, _ string, size int, r bufiox.Reade
 	if err != nil {
 		return err
 	}
-	walk := over(b)
-	return c.request.read(&walk)
+	c.cursor = over(b)
+	return c.request.read(&c.cursor)
 }
 
 type fetchResult struct{ conn *serverConn }

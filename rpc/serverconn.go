@@ -31,8 +31,9 @@ type serverConn struct {
 	ctx context.Context
 	end context.CancelFunc
 
-	// request and reply are those of the FetchBlocks call that is being served,
+	// cursor walks the request. request and reply are those of the FetchBlocks call that is being served,
 	// views what a Read has given.
+	cursor  cursor
 	request fetchRequest
 	reply   block.Reply
 	views   []block.View
@@ -41,6 +42,9 @@ type serverConn struct {
 	head, small []byte
 	parts       [][]byte
 	total       int
+
+	// readBy and writeBy are the deadlines that are set.
+	readBy, writeBy time.Time
 
 	watch struct {
 		sync.Mutex
@@ -75,6 +79,30 @@ func (c *serverConn) Read(b []byte) (int, error) { return c.r.Read(b) }
 func (c *serverConn) Close() error {
 	c.end()
 	return c.Conn.Close()
+}
+
+// expectRead and expectWrite see to it that a read or a write ends, not before
+// wait is over and not much later. A deadline that is still good enough stays:
+// to set one costs as much as a small call has to spare.
+func (c *serverConn) expectRead(now time.Time, wait time.Duration) {
+	if end := now.Add(wait); c.readBy.Before(end) || c.readBy.After(end.Add(wait/2)) {
+		c.readBy = end.Add(wait / 4)
+		c.Conn.SetReadDeadline(c.readBy)
+	}
+}
+
+func (c *serverConn) expectWrite(now time.Time, wait time.Duration) {
+	if end := now.Add(wait); c.writeBy.Before(end) || c.writeBy.After(end.Add(wait/2)) {
+		c.writeBy = end.Add(wait / 4)
+		c.Conn.SetWriteDeadline(c.writeBy)
+	}
+}
+
+// hurryRead ends a read at a time that is near; the next expectRead says
+// otherwise.
+func (c *serverConn) hurryRead(end time.Time) {
+	c.readBy = time.Time{}
+	c.Conn.SetReadDeadline(end)
 }
 
 // smallPart is the size below which bufiox copies what it is told to write.
@@ -184,7 +212,7 @@ func (c *serverConn) stopWatch() {
 	c.watch.done = nil
 	c.watch.Unlock()
 	if done != nil {
-		c.Conn.SetReadDeadline(time.Unix(1, 0)) // wakes the watch
+		c.hurryRead(time.Unix(1, 0)) // wakes the watch
 		<-done
 	}
 }

@@ -34,6 +34,8 @@ var errClosed = errors.New("stream is closed")
 //	running ──give up──▶ given up ──reply ends or is cut──▶ ended
 //	   └───────────────────reply ends─────────────────────▶ ended
 type stream struct {
+	// ctx is watched by Next: it ends the stream for its caller.
+	ctx    context.Context
 	client *Client
 	conn   *clientConn
 	addr   block.Addr
@@ -43,10 +45,8 @@ type stream struct {
 	geometry block.Geometry
 	run      block.Run
 	callID   uint64
-	// unwatch ends the watch over ctx.
-	unwatch func() bool
-	meta    block.Meta
-	blocks  []answer
+	meta     block.Meta
+	blocks   []answer
 	// refused is why the call gave nothing, although the reply was well formed.
 	refused error
 	// wake has a token when the queue or the state may have changed.
@@ -54,7 +54,7 @@ type stream struct {
 
 	mu struct {
 		sync.Mutex
-		queue []queued
+		queue []block.Piece
 		// err is what Next answers when the queue is empty; set when the stream
 		// is given up or has ended.
 		err            error
@@ -63,6 +63,9 @@ type stream struct {
 		paying bool
 		cutter *time.Timer
 	}
+	// Most calls are for one block: room for what the slices above hold then.
+	oneAnswer [1]answer
+	oneQueued [1]block.Piece
 }
 
 // answer is what a reply says of one block.
@@ -73,39 +76,25 @@ type answer struct {
 	crc    uint32
 }
 
-// queued is a piece with the checksum that its bytes are still to be held
-// against: the reader does that, while the next block is on its way.
-type queued struct {
-	block.Piece
-	crc uint32
-}
-
 // Meta implements block.Stream.
 func (s *stream) Meta() block.Meta { return s.meta }
 
 // Next implements block.Stream.
 func (s *stream) Next() (block.Piece, error) {
 	for {
-		p, err, ok := s.take()
-		if !ok {
-			<-s.wake
-			continue
+		if p, err, ok := s.take(); ok {
+			return p, err
 		}
-		if err != nil {
-			return block.Piece{}, err
+		select {
+		case <-s.wake:
+		case <-s.ctx.Done():
+			s.giveUp(s.fail(s.ctx.Err()))
 		}
-		if p.Buf != nil && !p.Buf.Verify(p.crc) {
-			p.Buf.Release()
-			err := s.fail(fmt.Errorf("block %d: %w", p.Index, block.ErrCorrupt))
-			s.giveUp(err)
-			return block.Piece{}, err
-		}
-		return p.Piece, nil
 	}
 }
 
 // take returns the next piece or the end; ok is false when it has to wait.
-func (s *stream) take() (p queued, err error, ok bool) {
+func (s *stream) take() (p block.Piece, err error, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.mu.queue) > 0 {
@@ -181,7 +170,6 @@ func (s *stream) call() {
 	}
 	s.mu.Unlock()
 	s.client.caller.release(s.conn)
-	s.unwatch()
 	switch {
 	case err != nil:
 		s.settle(s.fail(err))
@@ -193,7 +181,7 @@ func (s *stream) call() {
 }
 
 // queue hands a piece to the caller; false means that nobody wants it.
-func (s *stream) queue(p queued) bool {
+func (s *stream) queue(p block.Piece) bool {
 	s.mu.Lock()
 	wanted := !s.mu.givenUp
 	if wanted {
@@ -214,11 +202,8 @@ func (s *stream) Write(_ context.Context, _ string, w bufiox.Writer) error {
 }
 
 // Read implements the reading side of Kitex's Thrift codec.
-func (s *stream) Read(_ context.Context, _ string, size int, r bufiox.Reader) error {
-	c := cursor{r: r, left: size, tape: s.conn.tape}
-	err := c.arguments(0, func(c *cursor) { s.refused = s.readReply(c) })
-	s.conn.tape = c.tape
-	return err
+func (s *stream) Read(_ context.Context, _ string, size int, _ bufiox.Reader) error {
+	return s.conn.walk(size).arguments(0, s.readReply)
 }
 
 // settle makes err the end of the stream, behind what is queued.
@@ -231,9 +216,9 @@ func (s *stream) settle(err error) {
 	s.signal()
 }
 
-// readReply reads a FetchReply. It returns why the call gave nothing; errors
-// of the wire stay in c.
-func (s *stream) readReply(c *cursor) (refused error) {
+// readReply reads a FetchReply. Why the call gave nothing goes to refused,
+// errors of the wire stay in c.
+func (s *stream) readReply(c *cursor) {
 	known, seen := false, false // a Base, a payload
 	for t, id, ok := c.field(); ok; t, id, ok = c.field() {
 		switch {
@@ -242,22 +227,23 @@ func (s *stream) readReply(c *cursor) (refused error) {
 		case id == repBase && c.is(t, thrift.STRUCT):
 			known = true
 			_, err := s.conn.peer.meet(s.client.caller.id, c.record(), reply, strict)
-			if refused == nil {
-				refused = err
-			}
+			s.refuse(err)
 		case id == repFailure && c.is(t, thrift.STRUCT):
-			if f := c.failure(); refused == nil || f.Code == failRefused {
-				refused = errorOf(f)
+			f := c.failure()
+			if f.Code == failRefused { // it says more than what follows from it here
+				s.refused = nil
 			}
+			s.refuse(errorOf(f))
 		case id == repMeta && c.is(t, thrift.STRUCT):
-			s.meta = c.meta()
+			s.conn.meta = c.meta(&s.conn.meta)
+			s.meta = s.conn.meta
 		case id == repBlocks && c.is(t, thrift.LIST):
 			s.readAnswers(c)
 		case id == repPayload && c.is(t, thrift.STRING):
 			if seen = true; !known {
 				c.fail(fmt.Errorf("%w: a payload of nobody", errWire))
 			}
-			refused = s.readPayload(c, refused)
+			s.readPayload(c)
 		default:
 			c.skip(t, maxDepth)
 		}
@@ -265,12 +251,21 @@ func (s *stream) readReply(c *cursor) (refused error) {
 	if c.err == nil && !seen {
 		c.fail(fmt.Errorf("%w: a reply without a payload field", errWire))
 	}
-	return refused
+}
+
+// refuse keeps the first reason.
+func (s *stream) refuse(err error) {
+	if s.refused == nil {
+		s.refused = err
+	}
 }
 
 func (s *stream) readAnswers(c *cursor) {
 	n := c.list(block.MaxRun)
-	s.blocks = make([]answer, n)
+	if s.blocks = s.oneAnswer[:0]; n > cap(s.blocks) {
+		s.blocks = make([]answer, 0, n)
+	}
+	s.blocks = s.blocks[:n]
 	for i := range s.blocks {
 		a := &s.blocks[i]
 		for t, id, ok := c.field(); ok; t, id, ok = c.field() {
@@ -299,62 +294,67 @@ func statusOf(v int32) block.Status {
 	return block.Status(v)
 }
 
-// readPayload reads the blocks' bytes and queues all pieces. It answers
-// refused, or why it refuses the payload itself: read over, so that the
-// connection stays usable.
-func (s *stream) readPayload(c *cursor, refused error) error {
+// readPayload reads the blocks' bytes and queues all pieces. A payload that is
+// refused is read over, so that the connection stays usable.
+func (s *stream) readPayload(c *cursor) {
 	size := int(c.i32())
 	if c.err != nil || size < 0 || size > c.left {
 		c.fail(errWire)
-		return refused
+		return
 	}
 	c.left -= size
+	c.settle()
 	s.client.metrics.bytes.Add(int64(size))
 	s.mu.Lock()
 	s.mu.paying = true
 	s.mu.Unlock()
-	if refused == nil {
-		refused = s.judge(size)
-	}
-	if refused != nil {
-		c.err = s.waste(size)
-		return refused
+	s.refuse(s.judge(size))
+	if s.refused != nil {
+		c.fail(s.waste(size))
+		return
 	}
 	for _, a := range s.blocks {
 		if a.status != block.StatusData {
-			s.queue(queued{Piece: block.Piece{Index: a.index, Status: a.status}})
+			s.queue(block.Piece{Index: a.index, Status: a.status})
 		}
 	}
-	refused, c.err = s.readBlocks(size)
-	return refused
+	c.fail(s.readBlocks(size))
 }
 
 // readBlocks reads the payload block by block, each into a buffer of its own
-// that nobody else knows before it is queued.
-func (s *stream) readBlocks(left int) (refused, wire error) {
+// that nobody else knows before it is queued. The first one that can't be had
+// ends the stream at once; what is left is read over.
+func (s *stream) readBlocks(left int) error {
 	for _, a := range s.blocks {
 		if a.status != block.StatusData {
 			continue
 		}
 		if s.abandoned() {
-			return nil, s.waste(left)
+			return s.waste(left)
 		}
 		buf, err := s.client.alloc(a.length)
 		if err != nil {
-			s.settle(s.fail(err)) // at once: the rest is not waited for
-			return err, s.waste(left)
+			s.settle(s.fail(err))
+			return s.waste(left)
 		}
-		if err := s.conn.readFull(buf.Bytes()); err != nil {
+		sum, err := s.conn.readFull(buf.Bytes())
+		if err != nil {
 			buf.Release()
-			return nil, err
+			return err
 		}
 		left -= a.length
-		if !s.queue(queued{Piece: block.Piece{Index: a.index, Status: a.status, Buf: buf}, crc: a.crc}) {
+		if sum != a.crc {
+			buf.Release()
+			s.settle(s.fail(fmt.Errorf("block %d: %w", a.index, block.ErrCorrupt)))
+			return s.waste(left)
+		}
+		buf.SetCRC(sum)
+		if !s.queue(block.Piece{Index: a.index, Status: a.status, Buf: buf}) {
 			s.client.metrics.wasted.Add(int64(a.length))
 			buf.Release()
 		}
 	}
-	return nil, nil
+	return nil
 }
 
 // waste reads over bytes that nobody wants.

@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"time"
@@ -50,14 +51,17 @@ func appendList(b []byte, id uint16, elem thrift.TType, n int) []byte {
 
 func appendStop(b []byte) []byte { return append(b, byte(thrift.STOP)) }
 
-// cursor walks one Thrift message field by field, in b or, without r being nil,
-// as it comes out of r. It reads what it is told to and never further than its
-// frame; after the first error it only answers zeros, so that a decoder looks
-// at err once, at its end, and in its loops. It panics on no input, which the
-// skipping of gopkg's thrift package does.
+// cursor walks one Thrift message field by field, in memory or, with r, as it
+// comes out of a connection. It reads what it is told to and never further than
+// its frame; after the first error it only answers zeros, so that a decoder
+// looks at err once, at its end, and in its loops. It panics on no input, which
+// the skipping of gopkg's thrift package does.
 type cursor struct {
-	b []byte
-	r bufiox.Reader
+	// b is the message or, with r, that part of it which lies in r's buffer; then
+	// window is how much that was before some of it was taken.
+	b      []byte
+	r      *bufiox.DefaultReader
+	window int
 	// left is what remains of the frame, in bytes.
 	left int
 	err  error
@@ -69,31 +73,50 @@ type cursor struct {
 // zeros is what a failed cursor reads.
 const zeros = "\x00\x00\x00\x00\x00\x00\x00\x00"
 
-func (c *cursor) fail(err error) {
-	if c.err == nil {
-		c.err = err
-	}
-}
+func (c *cursor) fail(err error) { c.err = cmp.Or(c.err, err) }
 
 // next returns the next n bytes, which stay valid until the message ends.
 func (c *cursor) next(n int) []byte {
-	if c.err == nil && (n < 0 || n > c.left) {
-		c.err = errWire
+	if n < 0 || n > c.left {
+		c.fail(errWire)
 	}
-	if c.err != nil {
+	if c.err != nil || n > len(c.b) && !c.fetch(n) {
 		return nil
 	}
-	var b []byte
-	if c.r == nil {
-		b, c.b = c.b[:n:n], c.b[n:]
-	} else if b, c.err = c.r.Next(n); c.err != nil {
-		return nil
-	}
+	b := c.b[:n:n]
+	c.b = c.b[n:]
 	c.left -= n
 	if c.taping {
 		c.tape = append(c.tape, b...)
 	}
 	return b
+}
+
+// fetch waits until n bytes are there, and takes what else is there in view.
+func (c *cursor) fetch(n int) bool {
+	if c.settle(); c.r == nil {
+		c.fail(errWire)
+		return false
+	}
+	b, err := c.r.Peek(n)
+	if err != nil {
+		c.fail(err)
+		return false
+	}
+	if more := min(c.r.Buffered(), c.left); more > n {
+		b, _ = c.r.Peek(more) // it is there
+	}
+	c.b, c.window = b, len(b)
+	return true
+}
+
+// settle tells r how far the message has been read, before somebody else reads
+// on.
+func (c *cursor) settle() {
+	if c.r != nil {
+		c.fail(c.r.Skip(c.window - len(c.b)))
+		c.b, c.window = nil, 0
+	}
 }
 
 // fixed is next for up to 8 bytes; it answers zeros after an error.
@@ -176,6 +199,11 @@ func (c *cursor) count() int32 {
 
 // record skips a struct and returns its bytes, valid until the next record.
 func (c *cursor) record() []byte {
+	if c.r == nil {
+		from := c.b
+		c.skip(thrift.STRUCT, maxDepth)
+		return from[:len(from)-len(c.b)]
+	}
 	c.tape, c.taping = c.tape[:0], true
 	c.skip(thrift.STRUCT, maxDepth)
 	c.taping = false

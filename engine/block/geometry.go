@@ -85,4 +85,11 @@ func (r Run) String() string { return fmt.Sprintf("blocks %d+%016b", r.First, r.
 
 // Checksum returns the CRC32C of b (RFC 3720, appendix B.4), the checksum
 // that a block carries from the store to its reader.
-func Checksum(b []byte) uint32 { return crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)) }
+func Checksum(b []byte) uint32 { return ExtendChecksum(0, b) }
+
+// ExtendChecksum returns the checksum of bytes whose checksum is sum with b
+// behind them. Whoever receives a block piece by piece sums it up while the
+// pieces are still in the processor's caches.
+func ExtendChecksum(sum uint32, b []byte) uint32 {
+	return crc32.Update(sum, crc32.MakeTable(crc32.Castagnoli), b)
+}

@@ -111,7 +111,11 @@ func (b *Buf) Verify(crc uint32) bool {
 	return Checksum(b.data) == crc
 }
 
-// CRC returns the checksum that Seal or Verify has set.
+// SetCRC takes over the checksum of bytes that the first holder has verified as
+// they came.
+func (b *Buf) SetCRC(crc uint32) { b.crc = crc }
+
+// CRC returns the checksum that Seal, Verify or SetCRC has set.
 func (b *Buf) CRC() uint32 { return b.crc }
 
 // Retain adds a holder and returns b.
