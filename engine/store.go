@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"io"
+	"reflect"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -35,13 +37,18 @@ func (t *task) shareGets(twin bool) race.Open {
 	}
 }
 
-// flightStream waits for flights of Engine.gets, one after another.
+// flightStream waits for flights of Engine.gets. They may belong to several
+// GETs: what one of them has brought does not wait for another one, and is not
+// lost when that fails.
 type flightStream struct {
 	ctx     context.Context
 	t       *task
 	twin    bool
 	waiting []*flight.Flight
 	again   int
+	// failed is why the first flight that failed did; it ends the stream behind
+	// the other ones.
+	failed error
 }
 
 func (s *flightStream) join(run block.Run) {
@@ -67,12 +74,16 @@ func (s *flightStream) join(run block.Run) {
 // Next implements block.Stream.
 func (s *flightStream) Next() (block.Piece, error) {
 	for len(s.waiting) > 0 {
-		f := s.waiting[0]
+		i, err := s.first()
+		if err != nil {
+			return block.Piece{}, err
+		}
+		f := s.waiting[i]
 		res, err := f.Wait(s.ctx)
 		if err != nil {
 			return block.Piece{}, err
 		}
-		s.waiting = s.waiting[1:]
+		s.waiting = slices.Delete(s.waiting, i, i+1)
 		if res.Err == nil {
 			res.Buf.Retain()
 		}
@@ -83,11 +94,31 @@ func (s *flightStream) Next() (block.Piece, error) {
 		case errors.Is(res.Err, flight.ErrRetry) && s.again < maxAgain:
 			s.again++
 			s.join(block.NewRun(f.ID().Index, 1))
-		default:
-			return block.Piece{}, res.Err
+		case s.failed == nil:
+			s.failed = res.Err
 		}
 	}
+	if s.failed != nil {
+		return block.Piece{}, s.failed
+	}
 	return block.Piece{}, io.EOF
+}
+
+// first waits until one of the flights is over, and returns which.
+func (s *flightStream) first() (int, error) {
+	if len(s.waiting) == 1 {
+		return 0, nil // Wait does
+	}
+	over := make([]reflect.SelectCase, len(s.waiting)+1)
+	for i, f := range s.waiting {
+		over[i] = reflect.SelectCase{Dir: reflect.SelectRecv, Chan: reflect.ValueOf(f.Done())}
+	}
+	over[len(s.waiting)] = reflect.SelectCase{Dir: reflect.SelectRecv, Chan: reflect.ValueOf(s.ctx.Done())}
+	i, _, _ := reflect.Select(over)
+	if i == len(s.waiting) {
+		return 0, context.Cause(s.ctx)
+	}
+	return i, nil
 }
 
 // Meta implements block.Stream.
