@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"headstart/engine/block"
@@ -86,6 +87,23 @@ func (e *Engine) runLookups() {
 	}
 }
 
+// findAll is one question to the Directory, whose panic is no more than a
+// failure: it must not end the node.
+func (e *Engine) findAll(ctx context.Context, routes []block.Route) (found [][]shards.Candidate, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic of the directory: %v", p)
+			e.count.panics.Add(1)
+			e.Logger.Error("look-up panicked", "error", err)
+		}
+	}()
+	found, err = e.Directory.Lookup(ctx, routes)
+	if err == nil && len(found) != len(routes) {
+		err = errors.New("the FE answered another number of tablets than it was asked for")
+	}
+	return found, err
+}
+
 func (e *Engine) askDirectory(batch []lookup) error {
 	routes := make([]block.Route, len(batch))
 	for i := range batch {
@@ -94,10 +112,7 @@ func (e *Engine) askDirectory(batch []lookup) error {
 	ctx, cancel := context.WithTimeout(e.ctx, lookupTimeout)
 	defer cancel()
 	e.count.lookups.Add(int64(len(batch)))
-	found, err := e.Directory.Lookup(ctx, routes)
-	if err == nil && len(found) != len(routes) {
-		err = errors.New("the FE answered another number of tablets than it was asked for")
-	}
+	found, err := e.findAll(ctx, routes)
 	if err != nil {
 		e.count.lookupFailures.Add(int64(len(batch)))
 	}

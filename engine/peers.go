@@ -85,6 +85,9 @@ func (p *peerLeg) Next() (block.Piece, error) {
 			return piece, nil
 		}
 		if p.call == nil {
+			if p.served.Load() != nil {
+				return block.Piece{}, io.EOF // who gave a part has failed at the rest of it
+			}
 			if err := p.dial(); err != nil {
 				return block.Piece{}, err
 			}
@@ -239,19 +242,20 @@ func (c *peerCall) fill(index uint64, run block.Run) {
 
 // askAgain ends a call that the peer has answered with "filling" and asks the
 // same peer to answer when it has the blocks (S38). It reports false when that
-// call could not be made; the old one is then still to be ended.
+// call could not be made. "Filling" is an answer: the call that brought it ends
+// first, because it may be the probe that closes the circuit for the next one.
 func (p *peerLeg) askAgain() bool {
 	old := p.call
 	old.worst = max(old.worst, block.OutcomeBusy) // if nobody waits for the fill
 	if p.ctx.Err() != nil {
 		return false
 	}
+	p.e.Breakers.Observe(old.candidate.Addr, time.Since(old.started))
+	old.end(block.OutcomeHit)
 	ticket, ok := p.e.Breakers.Allow(old.candidate.Addr)
 	if !ok {
 		return false
 	}
-	p.e.Breakers.Observe(old.candidate.Addr, time.Since(old.started))
-	old.end(block.OutcomeHit)
 	if p.ask(old.candidate, ticket, old.filling, true) {
 		p.call.began = old.started
 	}

@@ -65,6 +65,9 @@ func (e *Engine) readOnce(ctx context.Context, req *block.Read, dst []byte) (int
 		k, err := v.Lease.CopyAt(dst[n:n+v.To-v.From], v.From)
 		v.Lease.Release()
 		n += k
+		if err == nil && k != v.To-v.From {
+			err = r.fail(io.ErrUnexpectedEOF)
+		}
 		if err != nil {
 			return n, src, err
 		}
@@ -128,7 +131,11 @@ type Reader struct {
 	// then its flights are nil.
 	mode  mode
 	given int64
+	// again counts the looks for the block at the head of the ring.
 	again int
+	// opened: the read was started by Open, which has no other place to count that
+	// it fails.
+	opened bool
 	// learned is the run that this read fetched to find out what the object is,
 	// origin where its first block came from: all of it was fetched for this read.
 	learned block.Run
@@ -152,20 +159,18 @@ func (e *Engine) Open(ctx context.Context, req *block.Read) (*Reader, error) {
 	r, err := e.open(ctx, req, 0, nil)
 	if err != nil {
 		e.count.readErrors.Add(1)
+		return nil, err
 	}
-	return r, err
+	r.opened = true
+	return r, nil
 }
 
 // open starts a read whose first skip bytes have been read already, of the
 // version that known names.
 func (e *Engine) open(ctx context.Context, req *block.Read, skip int, known *object.Known) (*Reader, error) {
-	r := &Reader{e: e, req: *req, query: e.Profiles.Get(req.QueryID), given: int64(skip)}
+	r := &Reader{e: e, req: *req, query: e.Profiles.Get(req.QueryID), known: known, given: int64(skip)}
 	if err := r.resolve(ctx); err != nil {
 		return nil, err
-	}
-	if skip > 0 && r.known.Base != known.Base {
-		r.Close()
-		return nil, r.fail(block.ErrChanged)
 	}
 	return r, nil
 }
@@ -181,6 +186,10 @@ func (r *Reader) resolve(ctx context.Context) error {
 	known, first, err := r.e.resolve(ctx, r)
 	if err != nil {
 		return err
+	}
+	if r.given > 0 && known.Base != r.known.Base {
+		first.lease.Release()
+		return r.fail(block.ErrChanged)
 	}
 	rest := r.req.Size
 	if rest > 0 {
@@ -245,9 +254,13 @@ func (r *Reader) Next(ctx context.Context) (block.View, error) {
 			}
 		case errors.Is(err, block.ErrChanged):
 			r.forget()
-		case r.mode.spare != nil:
+		case r.mode.spare != nil && !errors.Is(err, block.ErrDenied):
 			r.mode = *r.mode.spare
 			continue
+		}
+		if r.opened {
+			r.opened = false // counted once
+			r.e.count.readErrors.Add(1)
 		}
 		return block.View{}, err
 	}
@@ -276,6 +289,7 @@ func (r *Reader) receive(ctx context.Context) (block.View, error) {
 	s.lease = block.Lease{}
 	r.ring = r.ring[1:]
 	r.next++
+	r.again = 0
 	r.given += int64(v.To - v.From)
 	return v, nil
 }

@@ -24,6 +24,8 @@ type reply struct {
 	silent bool
 	// corrupt flips a byte where the checksum finds it.
 	corrupt bool
+	// short leaves out the last byte of each block.
+	short bool
 	// cut breaks the reply off after so many blocks, when positive.
 	cut int
 	// gap is the pause before each block but the first.
@@ -236,6 +238,9 @@ func (s *scripted) piece(index uint64, lacks bool) (block.Piece, error) {
 		return block.Piece{}, &block.Error{Op: "fetch", Object: s.c.req.Object, Err: s.r.err}
 	}
 	s.sent++
+	if s.r.short {
+		n--
+	}
 	if s.r.corrupt {
 		return block.Piece{}, &block.Error{Op: "fetch", Object: s.c.req.Object, Source: block.SourcePeer, Err: block.ErrCorrupt}
 	}

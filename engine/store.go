@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"io"
+	"reflect"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -52,7 +54,7 @@ func (t *task) shareLearning(ctx context.Context, run block.Run) (block.Stream, 
 	}
 	s := &flightStream{ctx: ctx, t: t, known: known}
 	if first.lease.Valid() && run.Has(first.index) {
-		s.first = block.Piece{Index: first.index, Status: block.StatusData, Buf: first.result.Buf.Retain()}
+		s.learned = block.Piece{Index: first.index, Status: block.StatusData, Buf: first.result.Buf.Retain()}
 		run = run.Without(first.index)
 	}
 	first.lease.Release()
@@ -60,16 +62,21 @@ func (t *task) shareLearning(ctx context.Context, run block.Run) (block.Stream, 
 	return s, nil
 }
 
-// flightStream waits for flights of Engine.gets, one after another.
+// flightStream waits for flights of Engine.gets. They may belong to several
+// GETs: what one of them has brought does not wait for another one, and is not
+// lost when that fails.
 type flightStream struct {
 	ctx   context.Context
 	t     *task
 	twin  bool
 	known *object.Known
-	// first is a block that was learned with what the object is.
-	first   block.Piece
+	// learned is a block that came with the word on what the object is.
+	learned block.Piece
 	waiting []*flight.Flight
 	again   int
+	// failed is why the first flight that failed did; it ends the stream behind
+	// the other ones.
+	failed error
 }
 
 func (s *flightStream) join(run block.Run) {
@@ -95,17 +102,21 @@ func (s *flightStream) join(run block.Run) {
 
 // Next implements block.Stream.
 func (s *flightStream) Next() (block.Piece, error) {
-	if first := s.first; first.Buf != nil {
-		s.first = block.Piece{}
-		return first, nil
+	if piece := s.learned; piece.Buf != nil {
+		s.learned = block.Piece{}
+		return piece, nil
 	}
 	for len(s.waiting) > 0 {
-		f := s.waiting[0]
+		i, err := s.first()
+		if err != nil {
+			return block.Piece{}, err
+		}
+		f := s.waiting[i]
 		res, err := f.Wait(s.ctx)
 		if err != nil {
 			return block.Piece{}, err
 		}
-		s.waiting = s.waiting[1:]
+		s.waiting = slices.Delete(s.waiting, i, i+1)
 		if res.Err == nil {
 			res.Buf.Retain()
 		}
@@ -116,11 +127,31 @@ func (s *flightStream) Next() (block.Piece, error) {
 		case errors.Is(res.Err, flight.ErrRetry) && s.again < maxAgain:
 			s.again++
 			s.join(block.NewRun(f.ID().Index, 1))
-		default:
-			return block.Piece{}, res.Err
+		case s.failed == nil:
+			s.failed = res.Err
 		}
 	}
+	if s.failed != nil {
+		return block.Piece{}, s.failed
+	}
 	return block.Piece{}, io.EOF
+}
+
+// first waits until one of the flights is over, and returns which.
+func (s *flightStream) first() (int, error) {
+	if len(s.waiting) == 1 {
+		return 0, nil // Wait does
+	}
+	over := make([]reflect.SelectCase, len(s.waiting)+1)
+	for i, f := range s.waiting {
+		over[i] = reflect.SelectCase{Dir: reflect.SelectRecv, Chan: reflect.ValueOf(f.Done())}
+	}
+	over[len(s.waiting)] = reflect.SelectCase{Dir: reflect.SelectRecv, Chan: reflect.ValueOf(s.ctx.Done())}
+	i, _, _ := reflect.Select(over)
+	if i == len(s.waiting) {
+		return 0, context.Cause(s.ctx)
+	}
+	return i, nil
 }
 
 // Meta implements block.Stream.
@@ -128,9 +159,9 @@ func (s *flightStream) Meta() block.Meta { return s.known.Meta }
 
 // Close implements block.Stream. It is called by the goroutine that calls Next.
 func (s *flightStream) Close() {
-	if s.first.Buf != nil {
-		s.first.Buf.Release()
-		s.first = block.Piece{}
+	if s.learned.Buf != nil {
+		s.learned.Buf.Release()
+		s.learned = block.Piece{}
 	}
 	for _, f := range s.waiting {
 		f.Leave()

@@ -318,6 +318,26 @@ func TestS14_FilledReplyIsOfOneVersion(t *testing.T) {
 	}
 }
 
+// The node knew v1 when the request came, and has only v2 to give: the reply
+// must say so.
+func TestS14_FilledReplyNamesTheVersionOfItsBytes(t *testing.T) {
+	inCluster(t, 1, func(c *cluster) {
+		n := c.nodes[0]
+		f := request(block.NewRun(2, 1), true)
+		f.Meta = block.UnknownMeta("")
+		r := n.serve(context.Background(), f)
+		r.Release()
+		c.store.set(func(s *store) { s.mu.version = "v2" })
+		f.Run = block.NewRun(5, 2)
+		r = n.serve(context.Background(), f)
+		defer r.Release()
+		if got := told(r); got != "DD" || r.Meta.Version != "v2" {
+			t.Errorf("%s of %q", got, r.Meta.Version)
+		}
+		c.check(r, r.Meta.Version)
+	})
+}
+
 func TestPR22_BytesOfAnObjectOfUnknownSizeAreNotServed(t *testing.T) {
 	inCluster(t, 1, func(c *cluster) {
 		n := c.nodes[0]

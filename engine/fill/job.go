@@ -137,7 +137,8 @@ func (s *Server) run(f *block.Fetch, j *job) {
 	for _, id := range j.ids {
 		run.Want |= 1 << (id.Index - run.First)
 	}
-	err := s.each(ctx, f, f.Meta.Version, run, func(v *block.View, _ uint64) { v.Lease.Release() })
+	meta := f.Meta
+	err := s.each(ctx, f, &meta, run, func(v *block.View, _ uint64) { v.Lease.Release() })
 	switch {
 	case err == nil:
 		s.count.fillSuccess.Add(1)
@@ -157,25 +158,26 @@ func (s *Server) wait(ctx context.Context, f *block.Fetch, reply *block.Reply, j
 	ctx, cancel := context.WithTimeout(ctx, s.limit())
 	defer cancel()
 	defer context.AfterFunc(s.ctx, cancel)()
-	run, version := block.Run{First: f.Run.First}, f.Meta.Version
+	run, meta := block.Run{First: f.Run.First}, f.Meta
 	for i := range reply.Answers {
 		switch a := &reply.Answers[i]; a.Status {
 		case block.StatusFilling:
 			run.Want |= 1 << (a.Index - run.First)
 			a.Status = block.StatusNotFound // until a view comes
 		case block.StatusData:
-			version = reply.Meta.Version // a reply is of one version
+			meta = reply.Meta // a reply is of one version
 		}
 	}
 	if run.Want == 0 {
 		return
 	}
 	next := 0
-	err := s.each(ctx, f, version, run, func(v *block.View, index uint64) {
+	err := s.each(ctx, f, &meta, run, func(v *block.View, index uint64) {
 		for reply.Answers[next].Index != index {
 			next++
 		}
 		reply.Answers[next].Status, reply.Answers[next].Lease = block.StatusData, v.Lease
+		reply.Meta = meta // what look knew may be older than these bytes
 	})
 	if err != nil {
 		status := failure(err, s.ctx.Err() != nil)
@@ -220,21 +222,21 @@ func versionAsked(f *block.Fetch) block.Version {
 }
 
 // each reads the blocks of run without asking peers and passes on a view of each.
-// All are of version unless that is ""; a block that the object does not have is
-// passed over.
-func (s *Server) each(ctx context.Context, f *block.Fetch, version block.Version, run block.Run, take func(*block.View, uint64)) error {
+// All are of meta's version; the first one sets meta if that is not known. A
+// block that the object does not have is passed over.
+func (s *Server) each(ctx context.Context, f *block.Fetch, meta *block.Meta, run block.Run, take func(*block.View, uint64)) error {
 	for run.Want != 0 {
 		var span block.Run
 		span, run = run.Span()
-		if err := s.span(ctx, f, &version, span, take); err != nil && !errors.Is(err, block.ErrRange) {
+		if err := s.span(ctx, f, meta, span, take); err != nil && !errors.Is(err, block.ErrRange) {
 			return err
 		}
 	}
 	return nil
 }
 
-// span reads neighbouring blocks. The first one sets *version if that is "".
-func (s *Server) span(ctx context.Context, f *block.Fetch, version *block.Version, span block.Run, take func(*block.View, uint64)) error {
+// span reads neighbouring blocks for each.
+func (s *Server) span(ctx context.Context, f *block.Fetch, meta *block.Meta, span block.Run, take func(*block.View, uint64)) error {
 	r, err := s.Engine.Open(ctx, &block.Read{
 		Object: f.Object, Version: versionAsked(f), Route: f.Route,
 		Offset: int64(span.First) * f.BlockSize, Size: int64(span.Count()) * f.BlockSize,
@@ -252,10 +254,10 @@ func (s *Server) span(ctx context.Context, f *block.Fetch, version *block.Versio
 		if err != nil {
 			return err
 		}
-		if *version == "" {
-			*version = r.Meta().Version
+		if !meta.Known() && (meta.Version == "" || meta.Version == r.Meta().Version) {
+			*meta = r.Meta()
 		}
-		if r.Meta().Version != *version {
+		if r.Meta().Version != meta.Version {
 			view.Lease.Release()
 			return block.ErrChanged
 		}

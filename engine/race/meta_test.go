@@ -12,7 +12,7 @@ import (
 func of(v block.Version, size int64) block.Meta { return block.Meta{Size: size, Version: v} }
 
 func TestS14_SizeIsLearnedFromEitherLeg(t *testing.T) {
-	small := of("v9", 2*blockSize+1) // three blocks
+	small := of("v9", 2*blockSize+16) // three blocks
 	for _, from := range []block.Source{peerSrc, storeSrc} {
 		bubble(t, func(t *testing.T, b *books) {
 			peer, store := serves(b, ms(5), ms(1)), serves(b, ms(40), ms(1))
@@ -155,5 +155,21 @@ func TestS14_KnownVersionIsACondition(t *testing.T) {
 			out := run(t, t.Context(), block.NewRun(0, 2), of(block.Immutable, 4*blockSize), race.Legs{HeadStart: headStart}, peer, store)
 			out.want(t, io.EOF, got{0, peerSrc, ms(1)}, got{1, storeSrc, ms(31)})
 		})
+	})
+}
+
+// The length of a block follows from the size of the object. A leg that brings
+// another one is as good as one that lacks it.
+func TestS13_BlocksOfAnotherLengthAreNotTaken(t *testing.T) {
+	bubble(t, func(t *testing.T, b *books) {
+		peer, store := says(b, has(15, ms(5))), serves(b, ms(40), ms(1))
+		peer.meta = block.Meta{Size: block.SizeUnknown}
+		out := run(t, t.Context(), block.NewRun(15, 1), known(), race.Legs{HeadStart: headStart}, peer, store)
+		if out.err != io.EOF || len(out.blocks) != 1 || out.blocks[0].source != storeSrc {
+			t.Errorf("got %v, %v; the peer's block 15 is too long", out.blocks, out.err)
+		}
+		if out.at != ms(45) || out.stats.WastedBytes != blockSize {
+			t.Errorf("after %v with %d bytes wasted", out.at, out.stats.WastedBytes)
+		}
 	})
 }

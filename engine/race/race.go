@@ -268,6 +268,10 @@ func (r *Race) take(ev event, piece *block.Piece) bool {
 	case !r.left.Has(ev.piece.Index):
 		r.waste(ev.piece)
 		return false
+	case r.meta.Known() && len(ev.piece.Buf.Bytes()) != block.Geometry(r.legs.BlockSize).Len(ev.piece.Index, r.meta.Size):
+		l.stop(block.ErrCorrupt)
+		r.waste(ev.piece)
+		return false
 	}
 	r.left = r.left.Without(ev.piece.Index)
 	r.won(ev.leg)

@@ -72,7 +72,7 @@ func newScenario(seed uint64) *scenario {
 	}
 	sc.meta = block.Meta{Size: int64(sc.run.First+18) * blockSize, Version: "v1"}
 	if sc.learns = sc.chance(40); sc.learns {
-		sc.meta.Size = sc.rng.Int64N(sc.meta.Size)
+		sc.meta.Size = sc.rng.Int64N(sc.meta.Size) / 16 * 16
 	}
 	for i := range uint64(block.MaxRun) {
 		if index := sc.run.First + i; sc.run.Has(index) && block.Geometry(blockSize).Len(index, sc.meta.Size) > 0 {
