@@ -53,6 +53,9 @@ func (v Value) Shown() string {
 	return v.text
 }
 
+// Default reports whether the value is the key's default.
+func (v Value) Default() bool { return v.text == v.key.Default }
+
 // CachePath is one directory of the File Cache.
 type CachePath struct {
 	Path string `json:"path"`

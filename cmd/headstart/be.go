@@ -199,6 +199,7 @@ func (b *be) openEngine(context.Context) (err error) {
 	}
 	serving := &fill.Settings{}
 	b.conf.BindBool("enable_peer_server_cache_fill", &serving.EnablePeerServerCacheFill)
+	b.conf.BindBool("peer_read_updates_eviction_order", &serving.PeerReadUpdatesEvictionOrder)
 	b.conf.BindInt("peer_server_cache_fill_timeout_ms", &serving.PeerServerCacheFillTimeoutMS)
 	b.serving = fill.NewServer(fill.Options{
 		Engine: b.engine, Cache: b.cache, Settings: serving, Queue: b.queue, Fills: b.fills, Logger: b.log,

@@ -65,6 +65,7 @@ func runNode(r role, args []string, stdout, stderr io.Writer) int {
 		log.Error("cannot print the ready line", "error", err)
 	}
 	log.Info("ready", "version", version())
+	warnUnused(conf, log)
 	code = exitOK
 	select {
 	case s := <-signals:
@@ -74,6 +75,22 @@ func runNode(r role, args []string, stdout, stderr io.Writer) int {
 		code = exitFailed
 	}
 	return stopNode(n, conf, log, signals, code)
+}
+
+// warnUnused says so, now and at each change, when somebody sets a key that this
+// version accepts but does not act on yet. What is looked at when it is needed
+// has no follower either, and is not among them.
+func warnUnused(conf *config.Set, log *slog.Logger) {
+	for _, name := range conf.Unbound() {
+		if name == "drain_timeout_ms" {
+			continue
+		}
+		conf.Bind(name, func(v config.Value) {
+			if !v.Default() {
+				log.Warn("this version does not act on the key", "key", name, "value", v.Shown())
+			}
+		})
+	}
 }
 
 // launch starts the node; a signal in the meantime gives it up.

@@ -23,6 +23,8 @@ import (
 type Settings struct {
 	EnablePeerServerCacheFill    atomic.Bool
 	PeerServerCacheFillTimeoutMS atomic.Int64
+	// PeerReadUpdatesEvictionOrder lets what peers read count as use (S43).
+	PeerReadUpdatesEvictionOrder atomic.Bool
 }
 
 // Options is what a Server is built from. All fields but Logger are needed.
@@ -153,6 +155,10 @@ func (s *Server) look(f *block.Fetch, reply *block.Reply) {
 	} else if known := s.Engine.Known(f.Object, f.Meta.Version); known != nil && known.Meta.Version == f.Meta.Version {
 		reply.Meta = known.Meta
 	}
+	get := s.Cache.Peek // serving a peer does not change the eviction order (S43)
+	if s.Settings.PeerReadUpdatesEvictionOrder.Load() {
+		get = s.Cache.Get
+	}
 	for i := range uint64(block.MaxRun) {
 		index := f.Run.First + i
 		if !f.Run.Has(index) {
@@ -160,7 +166,7 @@ func (s *Server) look(f *block.Fetch, reply *block.Reply) {
 		}
 		answer := block.Answer{Index: index, Status: block.StatusNotFound}
 		if reply.Meta.Known() {
-			if lease, ok := s.Cache.Peek(base.At(index)); ok {
+			if lease, ok := get(base.At(index)); ok {
 				answer.Status, answer.Lease = block.StatusData, lease
 			}
 		}
