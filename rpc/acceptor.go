@@ -87,7 +87,13 @@ type acceptor struct {
 		quiet chan struct{}
 	}
 	accepts, badFrames, calls, refused atomic.Int64
+	// toldAt is when a refusal was logged last, in Unix nanoseconds.
+	toldAt atomic.Int64
 }
+
+// tellEvery is how often refusals are logged: a node that was set up wrongly
+// knocks again and again.
+const tellEvery = 30 * time.Second
 
 func newAcceptor(o ServerOptions, service *serviceinfo.ServiceInfo, handler any) (*acceptor, error) {
 	if err := o.Validate(); err != nil {
@@ -271,9 +277,19 @@ func (a *acceptor) greet(ctx context.Context, b *headstart.Base, p policy) (bloc
 	}
 	node, err := c.peer.meetBase(a.opts.Identity, b, request, p)
 	if err != nil {
-		a.refused.Add(1)
+		a.refuse(c, err)
 	}
 	return node, err
+}
+
+// refuse counts a stranger, and at times says who it is.
+func (a *acceptor) refuse(c *serverConn, why error) {
+	a.refused.Add(1)
+	now, told := time.Now().UnixNano(), a.toldAt.Load()
+	if told != 0 && now-told < int64(tellEvery) || !a.toldAt.CompareAndSwap(told, now) {
+		return
+	}
+	a.opts.Logger.Warn("a caller was refused", "from", c.RemoteAddr().String(), "error", why, "refused", a.refused.Load())
 }
 
 // base is the Base of a reply of generated code.

@@ -168,16 +168,16 @@ func (c *Client) nextCallID() uint64 {
 func checkFetch(f *block.Fetch) error {
 	switch {
 	case f.BlockSize < 1 || f.BlockSize > MaxBlockSize:
-		return fmt.Errorf("%w: block size %d is not in 1..%d", errInvalid, f.BlockSize, MaxBlockSize)
+		return fmt.Errorf("%w: block size %d is not in 1..%d", block.ErrInvalid, f.BlockSize, MaxBlockSize)
 	case f.Run.Want == 0 || f.Run.First > maxIndex(f.BlockSize):
-		return fmt.Errorf("%w: no blocks, or blocks past every object (%v)", errInvalid, f.Run)
+		return fmt.Errorf("%w: no blocks, or blocks past every object (%v)", block.ErrInvalid, f.Run)
 	}
 	return checkNames(f.Object, f.Meta.Version, f.Meta.ETag, f.QueryID)
 }
 
 func checkNames(o block.Object, v block.Version, etag, queryID string) error {
 	if max(len(o.Store), len(o.Bucket), len(v), len(etag), len(queryID)) > maxName || len(o.Key) > maxKey {
-		return fmt.Errorf("%w: a name of the object is too long", errInvalid)
+		return fmt.Errorf("%w: a name of the object is too long", block.ErrInvalid)
 	}
 	return nil
 }

@@ -137,8 +137,14 @@ func heartbeatRequest(h placement.Heartbeat) *headstart.HeartbeatRequest {
 	}
 }
 
+// errNotJoined ends lookups that every FE would refuse.
+var errNotJoined = errors.New("no FE has taken a heartbeat of this node yet, so its cluster is not known")
+
 // Lookup returns the holders of each route, in the order of the routes.
 func (c *DirectoryClient) Lookup(ctx context.Context, routes []block.Route) ([][]placement.Holder, error) {
+	if c.caller.id.ClusterID() == "" {
+		return nil, errNotJoined
+	}
 	out := make([][]placement.Holder, 0, len(routes))
 	for len(routes) > 0 {
 		batch := routes[:min(len(routes), maxRoutes)]

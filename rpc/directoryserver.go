@@ -130,7 +130,7 @@ func (s *DirectoryServer) lookup(ctx context.Context, req *headstart.LookupReque
 
 func (s *DirectoryServer) holders(ctx context.Context, asked []*headstart.Route) ([]*headstart.Holders, error) {
 	if len(asked) > maxRoutes {
-		return nil, fmt.Errorf("%w: %d routes, at most %d are looked up at a time", errInvalid, len(asked), maxRoutes)
+		return nil, fmt.Errorf("%w: %d routes, at most %d are looked up at a time", block.ErrInvalid, len(asked), maxRoutes)
 	}
 	routes := make([]block.Route, len(asked))
 	for i, r := range asked {

@@ -30,9 +30,6 @@ const (
 // maxReason bounds the text of a failure in bytes.
 const maxReason = 256
 
-// errInvalid: the other node could not make sense of a call.
-var errInvalid = errors.New("invalid call")
-
 // failures pairs codes with the errors that they stand for on both sides; the
 // first that fits an error counts.
 func failures() [10]struct {
@@ -44,7 +41,7 @@ func failures() [10]struct {
 		err  error
 	}{
 		{failRefused, block.ErrRefused},
-		{failInvalid, errInvalid},
+		{failInvalid, block.ErrInvalid},
 		{failNotFound, block.ErrNotFound},
 		{failRange, block.ErrRange},
 		{failChanged, block.ErrChanged},

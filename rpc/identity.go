@@ -127,17 +127,18 @@ const (
 )
 
 // check refuses a node of another protocol, another cluster, or without the
-// token; the error says which.
+// token; the error says which. The token comes first: who does not have it
+// learns nothing of this node.
 func (c *credentials) check(b *headstart.Base, d direction, p policy) error {
 	switch {
 	case max(len(b.ClusterId), len(b.NodeId), len(b.ComputeGroupId), len(b.Location)) > maxName:
 		return fmt.Errorf("%w: an id of it is too long", block.ErrRefused)
 	case b.Version < Version-1 || b.Version > Version+1:
 		return fmt.Errorf("%w: it speaks protocol version %d, this node %d", block.ErrRefused, b.Version, Version)
-	case b.ClusterId != c.clusterID && (p == strict || b.ClusterId != "" && c.clusterID != ""):
-		return fmt.Errorf("%w: its cluster id is %q, this node's %q", block.ErrRefused, b.ClusterId, c.clusterID)
 	case p != guest && len(c.token) > 0 && !hmac.Equal(b.Proof, c.proof(d, b.ClusterId, b.NodeId)):
 		return fmt.Errorf("%w: its cluster_token differs from this node's", block.ErrRefused)
+	case b.ClusterId != c.clusterID && (p == strict || b.ClusterId != "" && c.clusterID != ""):
+		return fmt.Errorf("%w: its cluster id is %q, this node's %q", block.ErrRefused, b.ClusterId, c.clusterID)
 	}
 	return nil
 }

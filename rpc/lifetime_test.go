@@ -111,7 +111,7 @@ func TestRPC01_FailuresOfTheClientItselfLeaveNothingBehind(t *testing.T) {
 	client := startClient(t, ClientOptions{Alloc: func(int) (*block.Buf, error) { return nil, block.ErrBusy }}, nil)
 	invalid := fetchOf("a", testBlock, block.Run{})
 	fail := func() {
-		if _, err := client.FetchFrom(context.Background(), addr, invalid); !errors.Is(err, errInvalid) {
+		if _, err := client.FetchFrom(context.Background(), addr, invalid); !errors.Is(err, block.ErrInvalid) {
 			t.Fatal(err)
 		}
 		s, err := client.FetchFrom(context.Background(), addr, fetchOf("a", testBlock, block.NewRun(0, 1)))

@@ -181,7 +181,7 @@ func (s *Server) admitRead(c *serverConn, req *headstart.ReadRequest) (*block.Re
 		err = fmt.Errorf("%w: its read_token is not this node's", block.ErrRefused)
 	}
 	if err != nil {
-		s.refused.Add(1)
+		s.refuse(c, err)
 		return nil, err
 	}
 	route := orEmpty(req.Route)
@@ -203,7 +203,7 @@ func (s *Server) admitRead(c *serverConn, req *headstart.ReadRequest) (*block.Re
 	}
 	if r.Offset < 0 || r.Object.Bucket == "" || r.Object.Key == "" ||
 		int32(r.Kind) != req.Kind || int32(r.Queue) != req.Queue || int32(r.Route.Kind) != route.Kind {
-		return nil, fmt.Errorf("%w: offset %d, kind %d, queue %d of %s", errInvalid, r.Offset, req.Kind, req.Queue, r.Object)
+		return nil, fmt.Errorf("%w: offset %d, kind %d, queue %d of %s", block.ErrInvalid, r.Offset, req.Kind, req.Queue, r.Object)
 	}
 	return r, s.available()
 }

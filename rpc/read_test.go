@@ -200,7 +200,7 @@ func TestReadRefusesWhatMakesNoSense(t *testing.T) {
 		"version":   {Object: block.Object{Bucket: "b", Key: "k"}, Version: block.Version(strings.Repeat("v", maxName+1))},
 		"query id":  {Object: block.Object{Bucket: "b", Key: "k"}, QueryID: strings.Repeat("q", maxName+1)},
 	} {
-		if _, err := client.Read(within5s(t), addr, r, make([]byte, 9)); !errors.Is(err, errInvalid) {
+		if _, err := client.Read(within5s(t), addr, r, make([]byte, 9)); !errors.Is(err, block.ErrInvalid) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -114,7 +114,7 @@ func (s *Server) fetchBlocks(_ context.Context, args *fetchArgs, result *fetchRe
 	f := &c.request.fetch
 	node, err := c.peer.meet(s.opts.Identity, c.request.base, request, strict)
 	if err != nil {
-		s.refused.Add(1)
+		s.refuse(c, err)
 	} else {
 		err = checkFetch(f)
 	}

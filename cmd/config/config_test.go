@@ -174,6 +174,41 @@ func TestErrorsNamePlaceKeyValueAndWhatIsRight(t *testing.T) {
 	}
 }
 
+// TestConflictsNamePlaceKeyValueAndWhatIsRight: each rule between two keys is
+// broken from two files, and the error still says where to look.
+func TestConflictsNamePlaceKeyValueAndWhatIsRight(t *testing.T) {
+	path := write(t, strings.Join([]string{
+		"file_cache_enter_disk_resource_limit_mode_percent = 50",
+		"s3_secret_key = hidden",
+		"min_peer_race_s3_thread_num = 64",
+		"max_peer_race_s3_thread_num = 32",
+		"enable_peer_tls = true",
+	}, "\n"))
+	custom := customPath(path)
+	if err := os.WriteFile(custom, []byte("\nfile_cache_exit_disk_resource_limit_mode_percent = 80\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Load(BE, path, Environ([]string{"HEADSTART_WEBSERVER_PORT=7", "HEADSTART_BRPC_PORT=7"}))
+	if err == nil {
+		t.Fatal("no error")
+	}
+	for _, want := range []string{
+		custom + `:2: file_cache_exit_disk_resource_limit_mode_percent = "80": together with ` +
+			`file_cache_enter_disk_resource_limit_mode_percent = "50" (` + path + `:1): want the first to be below the second`,
+		`s3_access_key = "": together with s3_secret_key = "******" (` + path + `:2): want both or neither`,
+		path + `:3: min_peer_race_s3_thread_num = "64": together with max_peer_race_s3_thread_num = "32" (` + path + `:4): want`,
+		path + `:5: enable_peer_tls = "true": together with peer_tls_ca_path = "": `,
+		`environment: webserver_port = "7": together with brpc_port = "7" (environment): want different ports`,
+	} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("no line %q in\n%v", want, err)
+		}
+	}
+	if strings.Contains(err.Error(), "hidden") {
+		t.Errorf("a secret is quoted in\n%v", err)
+	}
+}
+
 func TestFilesThatCannotBeRead(t *testing.T) {
 	for name, path := range map[string]string{
 		"missing":   filepath.Join(t.TempDir(), "be.conf"),

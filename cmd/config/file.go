@@ -22,6 +22,14 @@ type entry struct {
 	key, value string
 }
 
+// place names the file and line, or the layer; "" when there is neither.
+func (e entry) place() string {
+	if e.line == 0 {
+		return e.from
+	}
+	return fmt.Sprintf("%s:%d", e.from, e.line)
+}
+
 // splitLine cuts one line of a file. Blank lines and those that start with #
 // hold nothing.
 func splitLine(line string) (key, value string, holds, ok bool) {

@@ -19,7 +19,7 @@ func FuzzFile(f *testing.F) {
 			return
 		}
 		s := newSet(BE)
-		if s.take(entries, false) != nil {
+		if s.take(entries, false, make(map[string]entry)) != nil {
 			return
 		}
 		for _, name := range s.names {

@@ -70,19 +70,27 @@ func blockFits(a, b Value) bool {
 }
 
 // conflicts checks values against the rules that one of the changed keys is
-// part of (all rules when changed is nil): errors refuse, warnings don't.
-func conflicts(values map[string]Value, changed map[string]bool) (refused []error, warnings []string) {
+// part of (all rules when changed is nil): errors refuse, warnings don't. places
+// says where values were found; what it lacks is a default, or an update's.
+func conflicts(values map[string]Value, changed map[string]bool, places map[string]entry) (refused []error, warnings []string) {
 	for _, r := range rules() {
 		a, hasA := values[r.a]
 		b, hasB := values[r.b]
 		if !hasA || !hasB || r.ok(a, b) || (changed != nil && !changed[r.a] && !changed[r.b]) {
 			continue
 		}
-		why := fmt.Sprintf("%s together with %s = %s: %s", a.Shown(), r.b, b.Shown(), r.why)
+		at, other := places[r.a], ""
+		if place := places[r.b].place(); place != "" {
+			other = " (" + place + ")"
+		}
+		e := &Error{
+			From: at.from, Line: at.line, Key: r.a, Value: a.Shown(), HasValue: true, Err: ErrConflict,
+			Why: fmt.Sprintf("together with %s = %q%s: %s", r.b, b.Shown(), other, r.why),
+		}
 		if r.refuse {
-			refused = append(refused, &Error{Key: r.a, Why: why, Err: ErrConflict})
+			refused = append(refused, e)
 		} else {
-			warnings = append(warnings, r.a+": "+why)
+			warnings = append(warnings, e.Error())
 		}
 	}
 	return refused, warnings

@@ -40,6 +40,7 @@ type Set struct {
 // that is wrong is returned together.
 func Load(role Role, path string, layers ...Layer) (*Set, error) {
 	s := newSet(role)
+	places := make(map[string]entry)
 	if path != "" {
 		s.custom = customPath(path)
 		data, err := readFile(path)
@@ -52,16 +53,16 @@ func Load(role Role, path string, layers ...Layer) (*Set, error) {
 		}
 		entries, errBase := parseFile(path, data)
 		overrides, errCustom := parseFile(s.custom, custom)
-		if err := errors.Join(errBase, errCustom, s.take(entries, false), s.take(overrides, false)); err != nil {
+		if err := errors.Join(errBase, errCustom, s.take(entries, false, places), s.take(overrides, false, places)); err != nil {
 			return nil, err
 		}
 	}
 	for _, l := range layers {
-		if err := s.take(l.entries(), l.lenient); err != nil {
+		if err := s.take(l.entries(), l.lenient, places); err != nil {
 			return nil, err
 		}
 	}
-	refused, warnings := conflicts(s.mu.values, nil)
+	refused, warnings := conflicts(s.mu.values, nil, places)
 	s.warnings = append(s.warnings, warnings...)
 	if err := errors.Join(refused...); err != nil {
 		return nil, err
@@ -90,8 +91,9 @@ func newSet(role Role) *Set {
 	return s
 }
 
-// take sets values while the Set is being loaded.
-func (s *Set) take(entries []entry, lenient bool) error {
+// take sets values while the Set is being loaded, and notes in places where
+// each was found.
+func (s *Set) take(entries []entry, lenient bool, places map[string]entry) error {
 	var bad []error
 	lines := make(map[string]int)
 	for _, e := range entries {
@@ -112,7 +114,7 @@ func (s *Set) take(entries []entry, lenient bool) error {
 			bad = append(bad, at(err, e.from, e.line))
 			continue
 		}
-		s.mu.values[e.key] = v
+		s.mu.values[e.key], places[e.key] = v, e
 	}
 	return errors.Join(bad...)
 }

@@ -30,7 +30,7 @@ func (s *Set) Update(values map[string]string, persistent bool) error {
 		changed[v.key.Name] = true
 		next[v.key.Name] = v
 	}
-	refused, warnings := conflicts(next, changed)
+	refused, warnings := conflicts(next, changed, nil)
 	if err := errors.Join(refused...); err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
 	"time"
@@ -68,7 +69,11 @@ func (a *agent) run(ctx context.Context) {
 			return
 		case err != nil:
 			if known || time.Since(warned) >= warnEvery {
-				a.log.Warn("no FE answers; reads go on without it", "error", err)
+				what := "no FE answers"
+				if errors.Is(err, block.ErrRefused) {
+					what = "the FE refuses this node"
+				}
+				a.log.Warn(what+"; reads go on without it", "error", err)
 				warned = time.Now()
 			}
 			known = false

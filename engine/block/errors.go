@@ -25,6 +25,9 @@ var (
 	ErrCorrupt = errors.New("checksum mismatch")
 	// ErrRefused: a node of another cluster or protocol, or without the token.
 	ErrRefused = errors.New("refused by the other node")
+	// ErrInvalid: a call that makes no sense, or that the wire can't carry. It is
+	// the caller's fault, so no peer is blamed for it.
+	ErrInvalid = errors.New("invalid call")
 )
 
 // Source says where bytes came from.
@@ -83,6 +86,8 @@ func OutcomeOf(err error, cancelled bool) Outcome {
 		return OutcomeHit
 	case cancelled || errors.Is(err, context.Canceled):
 		return OutcomeCancelled
+	case errors.Is(err, ErrInvalid):
+		return OutcomeUnsupported
 	case errors.Is(err, ErrBusy):
 		return OutcomeBusy
 	case errors.Is(err, ErrCorrupt):

@@ -58,6 +58,7 @@ func TestPR01_OutcomeOfErrors(t *testing.T) {
 		want      Outcome
 	}{
 		{nil, false, OutcomeHit},
+		{&Error{Err: fmt.Errorf("%w: a name is too long", ErrInvalid)}, false, OutcomeUnsupported},
 		{context.Canceled, false, OutcomeCancelled},
 		{context.DeadlineExceeded, true, OutcomeCancelled},
 		{errors.New("reset"), true, OutcomeCancelled},
