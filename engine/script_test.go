@@ -175,15 +175,14 @@ func pause(ctx context.Context, d time.Duration) error {
 
 // scripted is the stream of one reply: first what the peer lacks, then the data.
 type scripted struct {
-	w      *world
-	ctx    context.Context
-	c      *call
-	obj    *storedObject
-	r      reply
-	left   block.Run
-	begun  bool
-	lacked bool
-	sent   int
+	w     *world
+	ctx   context.Context
+	c     *call
+	obj   *storedObject
+	r     reply
+	left  block.Run
+	begun bool
+	sent  int
 }
 
 // Next implements block.Stream.
