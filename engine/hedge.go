@@ -74,9 +74,9 @@ type spender struct {
 // Spend implements race.Budget.
 func (s *spender) Spend() (allowed bool) {
 	forced := false
-	if s.asked.Len() > 0 {
-		_, known := s.e.Breakers.Quantile(s.asked.At(0).Addr, peerQuantile)
-		forced = !known || s.e.Breakers.Quiet(s.asked.At(0).Addr)
+	if c, ok := s.e.chosen(s.asked); ok {
+		_, known := s.e.Breakers.Quantile(c.Addr, peerQuantile)
+		forced = !known || s.e.Breakers.Quiet(c.Addr)
 	}
 	allowed, s.charged = s.e.budget.take(forced)
 	return allowed
@@ -90,15 +90,28 @@ func (s *spender) Refund() {
 	}
 }
 
-// headStart returns how long the first candidate may go without an answer: its
+// chosen returns the candidate that a race will begin with: the first one that
+// may be asked now.
+func (e *Engine) chosen(asked shards.Snapshot) (shards.Candidate, bool) {
+	for i := range asked.Len() {
+		if c := asked.At(i); e.mayAsk(&c) && !e.Breakers.Refuses(c.Addr) {
+			return c, true
+		}
+	}
+	return shards.Candidate{}, false
+}
+
+// headStart returns how long the chosen candidate may go without an answer: its
 // live quantile, never more than the configured head start (S36).
 func (e *Engine) headStart(asked shards.Snapshot) time.Duration {
 	most := time.Duration(e.Settings.PeerRaceHedgeDelayMS.Load()) * time.Millisecond
-	if !e.Settings.EnableAdaptivePeerRaceHedge.Load() || asked.Len() == 0 {
+	if !e.Settings.EnableAdaptivePeerRaceHedge.Load() {
 		return most
 	}
-	if q, ok := e.Breakers.Quantile(asked.At(0).Addr, peerQuantile); ok {
-		return min(most, max(q, minHeadStart))
+	if c, ok := e.chosen(asked); ok {
+		if q, ok := e.Breakers.Quantile(c.Addr, peerQuantile); ok {
+			return min(most, max(q, minHeadStart))
+		}
 	}
 	return most
 }

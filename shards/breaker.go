@@ -74,23 +74,20 @@ func (c *circuit) swap(from, to circuitWord) bool {
 func (c *circuit) admit(now, openMS int64) (w circuitWord, probe, ok bool) {
 	for {
 		w := c.load()
-		switch w.state() {
-		case closed:
-			return w, false, true
-		case open:
-			if now-w.sinceMS() < openMS {
-				return w, false, false
-			}
-		case probing:
-			if now-w.sinceMS() < max(openMS, minProbeMS) {
-				return w, false, false
-			}
+		if w.state() == closed || w.refuses(now, openMS) {
+			return w, false, w.state() == closed
 		}
 		next := newCircuitWord(probing, w.fails(), now)
 		if c.swap(w, next) {
 			return next, true, true
 		}
 	}
+}
+
+// refuses reports whether the circuit lets nobody through: the open period is
+// running, or a probe is out that may still end.
+func (w circuitWord) refuses(now, openMS int64) bool {
+	return w.isOpen(now, openMS) || w.state() == probing && now-w.sinceMS() < max(openMS, minProbeMS)
 }
 
 // succeed ends a call of w well and reports whether the circuit is closed for

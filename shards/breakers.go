@@ -85,6 +85,13 @@ func (b *Breakers) Allow(a block.Addr) (Ticket, bool) {
 	return Ticket{breakers: b, node: n, word: w}, true
 }
 
+// Refuses reports whether Allow would turn a call to a away at this moment. It
+// changes nothing.
+func (b *Breakers) Refuses(a block.Addr) bool {
+	n, ok := b.nodes.Load(a)
+	return ok && n.circuit.load().refuses(b.clock.nowMS(), b.settings.openMS())
+}
+
 // Done tells how the call has ended. A second Done does nothing.
 func (t *Ticket) Done(o block.Outcome) {
 	n, b := t.node, t.breakers

@@ -149,7 +149,12 @@ func (w *world) wantView(want string) {
 
 // call is one RPC that ends at once; it reports whether it was allowed.
 func (w *world) call(name string, o block.Outcome) bool {
+	w.Helper()
+	refused := w.peers.Refuses(addr(name))
 	ticket, ok := w.peers.Allow(addr(name))
+	if ok == refused {
+		w.Errorf("Refuses(%s) is %t, Allow says %t", name, refused, ok)
+	}
 	if ok {
 		ticket.Done(o)
 	}

@@ -219,3 +219,29 @@ func TestOB07_OpenedReadThatFailsIsCounted(t *testing.T) {
 		}
 	})
 }
+
+// The head start is that of the candidate that is asked, not of one that the
+// breaker keeps away.
+func TestS36_HeadStartIsTheChosenPeers(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.learn()
+		w.know(tablet(), candidate(1, "cg_a"), candidate(2, "cg_b"))
+		for range 100 {
+			w.e.Breakers.Observe(peerAddr(1), 2*time.Millisecond)
+			w.e.Breakers.Observe(peerAddr(2), 14*time.Millisecond)
+		}
+		for range 3 {
+			ticket, _ := w.e.Breakers.Allow(peerAddr(1))
+			ticket.Done(block.OutcomeError)
+		}
+		w.e.Settings.EnableAdaptivePeerRaceHedge.Store(true)
+		w.peer(2, serves(13*time.Millisecond))
+		gets := len(w.gets())
+		if src, took, err := w.one(1); src != block.SourcePeer || took != 13*time.Millisecond || err != nil {
+			t.Errorf("%s after %v, %v", src, took, err)
+		}
+		if n := len(w.gets()) - gets; n != 0 {
+			t.Errorf("%d GETs beside a peer that was not late", n)
+		}
+	})
+}
