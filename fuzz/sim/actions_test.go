@@ -30,17 +30,19 @@ func (s script) String() string {
 // newScript draws what happens before span is over.
 func newScript(w *world, rng *rand.Rand, span time.Duration) script {
 	var s script
-	for range 5 + rng.IntN(30) {
+	for range rng.IntN(60) {
+		at := time.Duration(rng.Int64N(int64(span))).Round(time.Millisecond)
+		external := w.bucket.objects[tabletFiles+rng.IntN(len(w.bucket.objects)-tabletFiles)]
+		own := rand.New(rand.NewPCG(w.seed, rng.Uint64()))
+		s = append(s, action{at, external.Key + " changes", func() { w.bucket.put(external, own) }})
+	}
+	for range 5 + rng.IntN(20) {
 		at := time.Duration(rng.Int64N(int64(span))).Round(time.Millisecond)
 		n := w.nodes[rng.IntN(len(w.nodes))]
-		switch rng.IntN(8) {
-		case 0, 1, 2:
-			external := w.bucket.objects[4+rng.IntN(len(w.bucket.objects)-4)]
-			own := rand.New(rand.NewPCG(w.seed, rng.Uint64()))
-			s = append(s, action{at, external.Key + " changes", func() { w.bucket.put(external, own) }})
-		case 3:
+		switch rng.IntN(5) {
+		case 0:
 			s = append(s, action{at, "the cache of " + n.name + " is cleared", func() { n.clear() }})
-		case 4:
+		case 1:
 			s = append(s, w.restart(at, n, rng)...)
 		default:
 			options := switches()

@@ -14,7 +14,11 @@ import (
 	"headstart/engine/block"
 )
 
-const blockSize = 4096
+const (
+	blockSize = 4096
+	// tabletFiles are the first objects of a bucket.
+	tabletFiles = 4
+)
 
 // version is one content of an object, current from since on until the next one.
 type version struct {
@@ -48,9 +52,9 @@ type bucket struct {
 
 func newBucket(w *world, rng *rand.Rand) *bucket {
 	b := &bucket{w: w, byName: map[block.Object]*stored{}}
-	for i := range 7 {
+	for i := range tabletFiles + 4 {
 		o := &stored{Object: block.Object{Store: block.DefaultStore, Bucket: "b", Key: fmt.Sprintf("data/%d", i)}}
-		if o.tablet = i < 4; o.tablet {
+		if o.tablet = i < tabletFiles; o.tablet {
 			o.route = block.TabletRoute(int64(i/2 + 1)) // two files each
 		} else {
 			o.route = block.ExternalRoute(o.Object)

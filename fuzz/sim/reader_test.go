@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"strings"
 	"time"
 
 	"headstart/engine/block"
@@ -177,14 +178,30 @@ func (r *read) String() string {
 	return fmt.Sprintf("read on %s of %s from %d, %d bytes, from %v to %v", r.l.id, r.o.Key, r.offset, r.size, r.begin, r.end)
 }
 
-// identify finds out whose the bytes of a read are.
+// identify finds out whose the bytes of a read are, run by run.
 func (o *stored) identify(r *read) string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for i, v := range o.mu.versions {
-		if r.offset < int64(len(v.data)) && bytes.HasPrefix(v.data[r.offset:], r.got) {
-			return fmt.Sprintf("they are of version %d, current from %v on; there are %d", i, v.since, len(o.mu.versions))
+	var text strings.Builder
+	fmt.Fprintf(&text, "%d versions;", len(o.mu.versions))
+	for from := 0; from < len(r.got); {
+		longest, best := 0, version{}
+		for _, v := range o.mu.versions {
+			rest := v.data[min(r.offset+int64(from), int64(len(v.data))):]
+			n := 0
+			for n < min(len(rest), len(r.got)-from) && rest[n] == r.got[from+n] {
+				n++
+			}
+			if n > longest {
+				longest, best = n, v
+			}
 		}
+		if longest == 0 {
+			fmt.Fprintf(&text, " from %d on of none (%x)", r.offset+int64(from), r.got[from:min(len(r.got), from+48)])
+			break
+		}
+		fmt.Fprintf(&text, " %d of %s, current since %v;", longest, best.etag, best.since)
+		from += longest
 	}
-	return fmt.Sprintf("%d bytes of no single version: %x", len(r.got), r.got[:min(len(r.got), 64)])
+	return text.String()
 }
