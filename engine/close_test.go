@@ -63,21 +63,21 @@ func (w *world) idle(what string) {
 
 func TestSF02_CallerThatLeavesAtAnyStepLeavesNothingBehind(t *testing.T) {
 	for name, set := range situations() {
-		for ms := range 13 {
+		for _, ms := range []int{0, 5, 10, 20, 27, 40, 52, 61, 84} {
 			inWorld(t, func(w *world) {
 				set(w)
-				ctx, cancel := context.WithTimeout(context.Background(), time.Duration(ms*7)*time.Millisecond)
+				ctx, cancel := context.WithTimeout(context.Background(), time.Duration(ms)*time.Millisecond)
 				defer cancel()
 				req := &block.Read{Object: testObject(), Version: block.Immutable, Route: tablet()}
 				begin := w.since()
 				_, err := w.readAs(ctx, req, 12*testBlock)
 				if err != nil && !errors.Is(err, context.DeadlineExceeded) && name != "panicking store" {
-					t.Errorf("%s, %d ms: %v", name, ms*7, err)
+					t.Errorf("%s, %d ms: %v", name, ms, err)
 				}
-				if err != nil && w.since()-begin > time.Duration(ms*7)*time.Millisecond {
-					t.Errorf("%s: the caller left after %d ms and got its answer after %v", name, ms*7, w.since()-begin)
+				if err != nil && w.since()-begin > time.Duration(ms)*time.Millisecond {
+					t.Errorf("%s: the caller left after %d ms and got its answer after %v", name, ms, w.since()-begin)
 				}
-				w.idle(fmt.Sprintf("%s, caller gone after %d ms", name, ms*7))
+				w.idle(fmt.Sprintf("%s, caller gone after %d ms", name, ms))
 			})
 		}
 	}
@@ -88,7 +88,7 @@ func TestReaderClosedHalfWayLeavesNothingBehind(t *testing.T) {
 		if name == "panicking store" {
 			continue // gives no blocks
 		}
-		for taken := range 13 {
+		for _, taken := range []int{0, 1, 2, 3, 6, 11, 12} {
 			inWorld(t, func(w *world) {
 				set(w)
 				r, err := w.e.Open(context.Background(), &block.Read{
@@ -116,7 +116,7 @@ func TestReaderClosedHalfWayLeavesNothingBehind(t *testing.T) {
 
 func TestCloseAtAnyStepEndsReadsAndGoroutines(t *testing.T) {
 	for name, set := range situations() {
-		for ms := range 10 {
+		for _, ms := range []int{0, 9, 20, 33, 55} {
 			inWorld(t, func(w *world) {
 				set(w)
 				done := make(chan error, 4)
@@ -126,11 +126,11 @@ func TestCloseAtAnyStepEndsReadsAndGoroutines(t *testing.T) {
 						done <- err
 					}()
 				}
-				time.Sleep(time.Duration(ms*7) * time.Millisecond)
+				time.Sleep(time.Duration(ms) * time.Millisecond)
 				begin := w.since()
 				w.e.Close()
 				if took := w.since() - begin; took != 0 {
-					t.Errorf("%s: Close after %d ms took %v", name, ms*7, took)
+					t.Errorf("%s: Close after %d ms took %v", name, ms, took)
 				}
 				for range 4 {
 					if err := <-done; err != nil && !errors.Is(err, errClosed) && !errors.Is(err, flight.ErrRetry) {

@@ -285,11 +285,10 @@ func TestS50_WithoutACacheReadsPass(t *testing.T) {
 				t.Errorf("%d GETs for ten neighbours, want 1", n)
 			}
 		}
-		done := make(chan error)
+		done, before := make(chan error), len(w.gets())
 		for range 50 {
 			go func() { _, _, err := w.at(15); done <- err }()
 		}
-		before := len(w.gets())
 		for range 50 {
 			if err := <-done; err != nil {
 				t.Error(err)
