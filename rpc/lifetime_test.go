@@ -127,8 +127,9 @@ func TestRPC01_FailuresOfTheClientItselfLeaveNothingBehind(t *testing.T) {
 	}
 	client.Close()
 	before.backTo(t)
-	// A call may begin before the last one's connection is back.
-	if n := server.Metrics().Accepts; n > 2 {
+	// A call may begin before the connection of the last one is back; one in a
+	// hundred is chance on a busy machine, a leak would be each.
+	if n := server.Metrics().Accepts; n > 20 {
 		t.Errorf("%d connections", n)
 	}
 }
