@@ -183,16 +183,18 @@ func invariantsLocked(t testing.TB, v *volume) (blocks int) {
 	}
 	for i := range v.mu.policy.queues {
 		q, count, units := &v.mu.policy.queues[i], 0, uint64(0)
-		for n := q.newest; n != 0; n = v.slots.at(n).next {
-			if !live[n] {
-				t.Fatalf("slot %d is in queue %d, but holds no block", n, i)
+		for _, l := range [...]*list{&q.probation, &q.protected} {
+			for n := l.newest; n != 0; n = v.slots.at(n).next {
+				if !live[n] || v.slots.at(n).protected != (l == &q.protected) {
+					t.Fatalf("slot %d is in queue %d, but holds no block of it", n, i)
+				}
+				delete(live, n)
+				count++
+				units += uint64(v.slots.at(n).units)
 			}
-			delete(live, n)
-			count++
-			units += uint64(v.slots.at(n).units)
 		}
-		if count != q.blocks || units != q.units {
-			t.Fatalf("queue %d: %d blocks (gauge %d), %d units (gauge %d)", i, count, q.blocks, units, q.units)
+		if count != q.blocks() || units != q.units() {
+			t.Fatalf("queue %d: %d blocks (gauge %d), %d units (gauge %d)", i, count, q.blocks(), units, q.units())
 		}
 		blocks += count
 	}

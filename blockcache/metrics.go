@@ -61,9 +61,9 @@ func (v *volume) addTo(m *Metrics) {
 	m.AllocatedBytes += v.mu.reserved + metaBytes(high, v.mu.objects.high())
 	for i := range v.mu.policy.queues {
 		q := &v.mu.policy.queues[i]
-		m.Blocks += q.blocks
-		m.QueueBlocks[i] += q.blocks
-		m.QueueBytes[i] += int64(q.units) * unit
+		m.Blocks += q.blocks()
+		m.QueueBlocks[i] += q.blocks()
+		m.QueueBytes[i] += int64(q.units()) * unit
 	}
 	v.mu.Unlock()
 	for n := uint32(1); n <= high; n++ {

@@ -210,7 +210,7 @@ func (v *volume) fillLocked(list []found) {
 			v.mu.space.give(f.n)
 			continue
 		}
-		v.mu.policy.insert(f.n)
+		v.mu.policy.insert(f.n, false)
 		v.mu.objects.hold(keyOf(f.id))
 		v.mu.bytes += int64(f.size)
 	}

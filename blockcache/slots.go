@@ -43,9 +43,10 @@ type slot struct {
 
 	// The rest is guarded by the volume's lock.
 	units       uint32 // what the tile spans
-	next, prev  uint32 // neighbours in an eviction queue or in a bin
+	next, prev  uint32 // neighbours in a list of the policy or in a bin
 	left, right uint32 // neighbours in the file
-	seen        uint32 // hits that the eviction has already honoured
+	seen        uint8  // hits that the policy has already honoured, modulo 256
+	protected   bool   // which list of its queue has it
 	queue       block.Queue
 }
 

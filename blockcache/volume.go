@@ -140,12 +140,18 @@ func maxSlots(capacity int64) uint32 { return uint32(capacity/unit) + 1 }
 
 // takeLocked finds room for a block of the given size, if need be by evicting
 // others, and returns its slot; 0 when all that could go is held.
-func (v *volume) takeLocked(size int, queue block.Queue) uint32 {
+func (v *volume) takeLocked(size int, queue block.Queue, first uint32) uint32 {
 	units := unitsOf(size)
 	for {
 		if n := v.mu.space.take(units); n != 0 {
 			return n
 		}
+		if first != 0 {
+			v.evictLocked(first)
+			first = 0
+			continue
+		}
+		v.mu.policy.ghosts.fit(int(v.mu.space.high))
 		n := v.mu.policy.victim(queue, units)
 		if n == 0 {
 			return 0
@@ -157,8 +163,7 @@ func (v *volume) takeLocked(size int, queue block.Queue) uint32 {
 // evictAroundLocked evicts the victim and, when the hole is too small, its
 // neighbours in the file until it is large enough or they are held.
 func (v *volume) evictAroundLocked(n, units uint32) {
-	v.count.evicted.Add(1)
-	hole := v.retireLocked(n)
+	hole := v.evictLocked(n)
 	for hole != 0 {
 		s := v.slots.at(hole)
 		if s.units >= units {
@@ -171,9 +176,15 @@ func (v *volume) evictAroundLocked(n, units uint32) {
 		if next == 0 || !v.evictableLocked(next) {
 			return
 		}
-		v.count.evicted.Add(1)
-		hole = v.retireLocked(next)
+		hole = v.evictLocked(next)
 	}
+}
+
+// evictLocked takes a block out that has to make room, and remembers it.
+func (v *volume) evictLocked(n uint32) uint32 {
+	v.count.evicted.Add(1)
+	v.mu.policy.evicted(n)
+	return v.retireLocked(n)
 }
 
 func (v *volume) evictableLocked(n uint32) bool {
@@ -382,8 +393,10 @@ func (v *volume) close() {
 func (v *volume) retireAllLocked() {
 	for i := range v.mu.policy.queues {
 		q := &v.mu.policy.queues[i]
-		for q.oldest != 0 {
-			v.retireLocked(q.oldest)
+		for _, l := range [...]*list{&q.probation, &q.protected} {
+			for l.oldest != 0 {
+				v.retireLocked(l.oldest)
+			}
 		}
 	}
 }

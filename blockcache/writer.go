@@ -46,7 +46,8 @@ func (v *volume) offer(e *Entry, b *block.Buf, h uint64) bool {
 		return false
 	}
 	v.liftCeilingLocked()
-	n := v.takeLocked(len(b.Bytes()), e.Queue)
+	protect, victim := v.mu.policy.admit(h, e.Queue, unitsOf(len(b.Bytes())))
+	n := v.takeLocked(len(b.Bytes()), e.Queue, victim)
 	if n == 0 {
 		v.count.noRoom.Add(1)
 		return false
@@ -66,7 +67,7 @@ func (v *volume) offer(e *Entry, b *block.Buf, h uint64) bool {
 		v.mu.space.give(n)
 		return true
 	}
-	v.mu.policy.insert(n)
+	v.mu.policy.insert(n, protect)
 	v.mu.objects.hold(keyOf(e.ID))
 	v.mu.bytes += int64(s.size)
 	v.count.pending.Add(int64(s.size))

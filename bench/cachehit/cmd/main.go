@@ -1,0 +1,40 @@
+// Command cmd replays the traces of a directory through the block cache and
+// prints the hit ratio of each row.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+
+	"headstart/bench/cachehit"
+)
+
+func main() {
+	dir := flag.String("traces", "../shared/data/traces", "directory of *.trace.gz")
+	tmp := flag.String("tmp", "", "directory for cache files")
+	flag.Parse()
+	if err := run(*dir, *tmp); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func run(dir, tmp string) error {
+	rows, err := cachehit.Rows(dir)
+	if err != nil {
+		return err
+	}
+	sum := 0.0
+	for _, row := range rows {
+		hits, err := cachehit.Replay(row, tmp)
+		if err != nil {
+			return err
+		}
+		ratio := 100 * float64(hits) / float64(len(row.Trace.Access))
+		sum += ratio
+		fmt.Printf("%-20s %6.2f %%\n", row, ratio)
+	}
+	fmt.Printf("%-20s %6.2f %%\n", "mean", sum/float64(len(rows)))
+	return nil
+}
