@@ -1,20 +1,23 @@
 package blockcache
 
 const (
-	// A ghost's stamp counts in grains, 1/1024 of the volume, and goes round
-	// after 16 volumes.
-	stampFine = 10
-	stampBits = 14
+	// A ghost's stamp counts in grains, 1/128 of the volume, and goes round
+	// after eight volumes.
+	stampFine = 7
+	stampBits = 10
 	stampMask = 1<<stampBits - 1
-	markShift = 32 - 15
+
+	markBits  = 11
+	markMask  = 1<<markBits - 1
+	markShift = stampBits + 3
 
 	// bucketGhosts share a cache line: who comes takes the place of the one that
 	// is nearest to its end.
-	bucketGhosts = 16
+	bucketGhosts = 21
 )
 
-// ghost is what is remembered of a block that has left: 15 bits of its hash
-// (never all zero), 2 of its queue, 1 of the list it left, 14 of when.
+// ghost is what is remembered of a block that has left, in 24 bits: 11 of its
+// hash (never all zero), 2 of its queue, 1 of the list it left, 10 of when.
 type ghost uint32
 
 func ghostOf(queue, kind int, stamp uint32) ghost {
@@ -26,10 +29,24 @@ func (g ghost) queue() int    { return int(g>>(stampBits+1)) & 3 }
 func (g ghost) kind() int     { return int(g>>stampBits) & 1 }
 func (g ghost) stamp() uint32 { return uint32(g) & stampMask }
 
-// ghosts are the blocks that have left lately: six bytes for each block that
-// the volume holds.
+func ghostMark(h uint64) uint32 { return max(1, uint32(h)&markMask) }
+
+// bucket is one cache line of ghosts.
+type ghostBucket [64]byte
+
+func (b *ghostBucket) at(i int) ghost {
+	p := b[3*i : 3*i+3 : 3*i+3]
+	return ghost(p[0]) | ghost(p[1])<<8 | ghost(p[2])<<16
+}
+
+func (b *ghostBucket) set(i int, g ghost) {
+	b[3*i], b[3*i+1], b[3*i+2] = byte(g), byte(g>>8), byte(g>>16)
+}
+
+// ghosts are the blocks that have left lately: less than six bytes for each
+// block that the volume holds.
 type ghosts struct {
-	buckets [][bucketGhosts]ghost
+	buckets []ghostBucket
 	grain   uint64 // units of a step of the stamps
 }
 
@@ -43,14 +60,12 @@ func (t *ghosts) age(g ghost, left uint64) uint64 {
 // fit makes the table large enough for a volume of so many blocks. It starts
 // over then: a volume that still grows has hardly any ghosts.
 func (t *ghosts) fit(blocks int) {
-	if want := blocks*3/2/bucketGhosts + 1; want > len(t.buckets) {
-		t.buckets = make([][bucketGhosts]ghost, want)
+	if want := blocks*19/10/bucketGhosts + 1; want > len(t.buckets) {
+		t.buckets = make([]ghostBucket, want)
 	}
 }
 
-func ghostMark(h uint64) uint32 { return max(1, uint32(h)&(1<<15-1)) }
-
-func (t *ghosts) bucket(h uint64) *[bucketGhosts]ghost {
+func (t *ghosts) bucket(h uint64) *ghostBucket {
 	return &t.buckets[h>>32*uint64(len(t.buckets))>>32]
 }
 
@@ -60,26 +75,26 @@ func (t *ghosts) put(p *policy, h uint64, g ghost) {
 		return
 	}
 	b := t.bucket(h)
-	oldest, life := 0, int64(1)<<62
-	for i, old := range b {
-		if l := t.life(p, old); l < life {
-			oldest, life = i, l
+	oldest, least := 0, int64(1)<<62
+	for i := range bucketGhosts {
+		if life := t.life(p, b.at(i)); life < least {
+			oldest, least = i, life
 		}
 	}
-	b[oldest] = g | ghost(ghostMark(h)<<markShift)
+	b.set(oldest, g|ghost(ghostMark(h)<<markShift))
 }
 
 // life returns how many units may still leave before the ghost is too old:
 // one from probation lasts for one and a half of what its queue holds, one
-// from protection for half of it.
+// from protection for a quarter of it.
 func (t *ghosts) life(p *policy, g ghost) int64 {
 	if g == 0 {
 		return -1 << 62
 	}
 	q := &p.queues[g.queue()]
-	span := q.units() / 2
+	span := q.units() / 4
 	if g.kind() == 0 {
-		span *= 3
+		span *= 6
 	}
 	return int64(span) - int64(t.age(g, q.left[g.kind()]))
 }
@@ -90,9 +105,9 @@ func (t *ghosts) take(p *policy, h uint64) (ghost, bool) {
 		return 0, false
 	}
 	b := t.bucket(h)
-	for i, g := range b {
-		if g != 0 && g.mark() == ghostMark(h) {
-			b[i] = 0
+	for i := range bucketGhosts {
+		if g := b.at(i); g.mark() == ghostMark(h) {
+			b.set(i, 0)
 			return g, t.life(p, g) >= 0
 		}
 	}

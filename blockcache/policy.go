@@ -13,8 +13,9 @@ const (
 	// its queue would have been a hit in a longer probation queue.
 	nearMiss = 10 // 1/10
 	// looks is how many protected blocks are looked at for one that may go when
-	// a block comes back; one less for a block that was away for long. More looks
-	// would wear off the marks of a loop faster than the loop renews them.
+	// a block comes back: one less for a block that was away for long, and only
+	// one after regrets. More looks would wear off the marks of a loop faster than
+	// the loop renews them.
 	looks = 3
 )
 
@@ -43,6 +44,10 @@ type queue struct {
 	// left counts the units that have left probation and protection so far: the
 	// clocks by which ghosts age.
 	left [2]uint64
+	// regret grows with protected blocks that were missed soon after they went,
+	// and wanes with other returns: the mark of a loop that wears its own marks
+	// off.
+	regret int
 }
 
 func (q *queue) blocks() int   { return q.probation.blocks + q.protected.blocks }
@@ -165,6 +170,7 @@ func (p *policy) admit(h uint64, kind block.Queue, units uint32) (protect bool, 
 	}
 	if g.kind() == 1 {
 		q.target -= min(q.target, uint64(units+1)/2)
+		q.regret = min(q.regret+8, q.blocks())
 		return false, 0
 	}
 	age, size := p.ghosts.age(g, q.left[0]), q.units()
@@ -174,6 +180,11 @@ func (p *policy) admit(h uint64, kind block.Queue, units uint32) (protect bool, 
 	steps := looks
 	if age > size {
 		steps--
+	}
+	if q.regret--; q.regret < 0 {
+		q.regret = 0
+	} else if q.regret > q.blocks()/8 {
+		steps = 1
 	}
 	for range steps {
 		n := q.protected.oldest

@@ -6,6 +6,8 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"slices"
+	"strings"
 
 	"headstart/bench/cachehit"
 )
@@ -13,18 +15,20 @@ import (
 func main() {
 	dir := flag.String("traces", "../shared/data/traces", "directory of *.trace.gz")
 	tmp := flag.String("tmp", "", "directory for cache files")
+	only := flag.String("only", "", "replay only the rows whose name begins with this")
 	flag.Parse()
-	if err := run(*dir, *tmp); err != nil {
+	if err := run(*dir, *tmp, *only); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 }
 
-func run(dir, tmp string) error {
+func run(dir, tmp, only string) error {
 	rows, err := cachehit.Rows(dir)
 	if err != nil {
 		return err
 	}
+	rows = slices.DeleteFunc(rows, func(r cachehit.Row) bool { return !strings.HasPrefix(r.String(), only) })
 	sum := 0.0
 	for _, row := range rows {
 		hits, err := cachehit.Replay(row, tmp)
