@@ -5,11 +5,19 @@ import "sync/atomic"
 // counters are written by whoever sees the event. Hits are not among them:
 // they are the high bits of the pin words.
 type counters struct {
-	misses, refused, queueFull, noRoom atomic.Uint64
-	evicted, corrupt                   atomic.Uint64
-	readErrors, writeErrors, diskFull  atomic.Uint64
+	// misses are by stripe, because every core may miss at once.
+	misses                            [stripes]stripedCounter
+	refused, queueFull, noRoom        atomic.Uint64
+	evicted, corrupt                  atomic.Uint64
+	readErrors, writeErrors, diskFull atomic.Uint64
 	// pending is bytes that wait to be written.
 	pending atomic.Int64
+}
+
+// stripedCounter has a cache line to itself.
+type stripedCounter struct {
+	atomic.Uint64
+	_ [56]byte
 }
 
 // Metrics is a snapshot of what the cache has done and holds.
@@ -40,11 +48,14 @@ type Metrics struct {
 // Metrics returns a snapshot. It looks at every slot.
 func (c *Cache) Metrics() Metrics {
 	m := Metrics{
-		Misses: c.count.misses.Load(), Refused: c.count.refused.Load(),
+		Refused:   c.count.refused.Load(),
 		QueueFull: c.count.queueFull.Load(), NoRoom: c.count.noRoom.Load(),
 		Evicted: c.count.evicted.Load(), Corrupt: c.count.corrupt.Load(),
 		ReadErrors: c.count.readErrors.Load(), WriteErrors: c.count.writeErrors.Load(),
 		DiskFull: c.count.diskFull.Load(), PendingBytes: c.count.pending.Load(),
+	}
+	for i := range c.count.misses {
+		m.Misses += c.count.misses[i].Load()
 	}
 	m.Refused += m.QueueFull
 	for _, v := range c.volumes {

@@ -29,8 +29,8 @@ const (
 )
 
 // slot is one tile of a volume: a block, or a vacant stretch. 0 is nobody's
-// number. It holds no pointers, so that the garbage collector skips a million
-// of them.
+// number. It is one cache line, and holds no pointers, so that the garbage
+// collector skips a million of them.
 type slot struct {
 	// id, start, size and crc are written under the volume's lock while the slot
 	// is vacant, and don't change until it is vacant again: who holds a pin reads
@@ -48,6 +48,7 @@ type slot struct {
 	seen        uint8  // hits that the policy has already honoured, modulo 256
 	protected   bool   // which list of its queue has it
 	queue       block.Queue
+	_           uint8
 }
 
 // written is the writer's edge: false means that the block was dropped.
@@ -120,8 +121,11 @@ func (t *slotTable) pin(n, stripe uint32) *atomic.Uint64 {
 	return &t.segs[n>>segBits].Load().pins[stripe&(stripes-1)][n&segMask]
 }
 
-// letGo takes back what was added to a pin word.
-func (t *slotTable) letGo(n, stripe uint32, weight uint64) { t.pin(n, stripe).Add(-weight) }
+// both returns slot n and its pin word of one stripe.
+func (t *slotTable) both(n, stripe uint32) (*slot, *atomic.Uint64) {
+	seg := t.segs[n>>segBits].Load()
+	return &seg.slots[n&segMask], &seg.pins[stripe&(stripes-1)][n&segMask]
+}
 
 // pinned reports whether anybody holds n. Stripes are read one after another:
 // a pin is given back where it was taken, so a lasting one is always seen; who

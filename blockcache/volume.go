@@ -230,20 +230,27 @@ func (v *volume) reapLocked(n uint32) uint32 {
 }
 
 // unpin gives back what pin took; weight is what was added.
-func (v *volume) unpin(n, stripe uint32, weight uint64) {
-	v.slots.letGo(n, stripe, weight)
-	if v.slots.at(n).state.Load() == slotDying {
-		v.mu.Lock()
-		v.reapLocked(n)
-		v.mu.Unlock()
+func (v *volume) unpin(token, weight uint64) {
+	s, pins := v.slots.both(slotOf(token), uint32(token>>32))
+	pins.Add(-weight)
+	if s.state.Load() == slotDying {
+		v.reap(slotOf(token))
 	}
 }
 
-// token names a pin in a lease.
+func (v *volume) reap(n uint32) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.reapLocked(n)
+}
+
+// token names a pin in a lease: the stripe above the slot's number.
 func token(n, stripe uint32) uint64 { return uint64(stripe)<<32 | uint64(n) }
 
+func slotOf(token uint64) uint32 { return uint32(token) }
+
 // ReleaseLease implements block.Memory.
-func (v *volume) ReleaseLease(token uint64) { v.unpin(uint32(token), uint32(token>>32), onePin) }
+func (v *volume) ReleaseLease(token uint64) { v.unpin(token, onePin) }
 
 // CopyLease implements block.Memory. It reads the file rather than the
 // mapping: a page that is gone is an error then, not a fault, and one that is
@@ -277,24 +284,15 @@ func (v *volume) drop(n uint32) bool {
 	return true
 }
 
-// lease lends the block of a pinned slot out. Without one it has let go of the
-// pin.
-func (v *volume) lease(n, stripe uint32) (block.Lease, bool) {
-	s := v.slots.at(n)
-	if s.state.Load() == slotReady {
-		return v.lend(s, token(n, stripe)), true
-	}
-	return v.leaseSlow(n, stripe)
-}
-
 func (v *volume) lend(s *slot, token uint64) block.Lease {
 	return block.NewLease(v, token, v.arena.bytes(int64(s.start)*unit, int(s.size)), s.crc)
 }
 
 // leaseSlow lends a block that is not ready: one that is still being written
-// from its buffer, one of before the restart after a look at its bytes.
-func (v *volume) leaseSlow(n, stripe uint32) (block.Lease, bool) {
-	s := v.slots.at(n)
+// from its buffer, one of before the restart after a look at its bytes. Without
+// a lease it has let go of the pin.
+func (v *volume) leaseSlow(at hold) (block.Lease, bool) {
+	s, n := at.s, slotOf(at.token)
 	if s.state.Load() == slotPending {
 		v.pending.Lock()
 		b := v.pending.bufs[n]
@@ -303,7 +301,7 @@ func (v *volume) leaseSlow(n, stripe uint32) (block.Lease, bool) {
 		}
 		v.pending.Unlock()
 		if b != nil {
-			v.unpin(n, stripe, onePin)
+			v.unpin(at.token, onePin)
 			return b.Lease(), true
 		}
 	}
@@ -311,9 +309,9 @@ func (v *volume) leaseSlow(n, stripe uint32) (block.Lease, bool) {
 		v.check(n)
 	}
 	if s.state.Load() == slotReady {
-		return v.lend(s, token(n, stripe)), true
+		return v.lend(s, at.token), true
 	}
-	v.unpin(n, stripe, onePin)
+	v.unpin(at.token, onePin)
 	return block.Lease{}, false
 }
 

@@ -62,7 +62,7 @@ func (v *volume) offer(e *Entry, b *block.Buf, h uint64) bool {
 		// Somebody else offered it meanwhile.
 		v.setPending(n, nil)
 		b.Release()
-		v.slots.letGo(n, 0, onePin)
+		v.slots.pin(n, 0).Add(^uint64(0)) // one less
 		s.state.Store(slotVacant)
 		v.mu.space.give(n)
 		return true
@@ -159,7 +159,7 @@ func (v *volume) writeBlock(j *job) {
 	v.setPending(j.n, nil)
 	v.count.pending.Add(-int64(len(j.buf.Bytes())))
 	j.buf.Release()
-	v.unpin(j.n, 0, onePin)
+	v.unpin(token(j.n, 0), onePin)
 }
 
 func (v *volume) writeFailed(n uint32, err error) {
