@@ -208,22 +208,44 @@ func (x *index) moveLocked(s *shard, from, to *table) bool {
 	return s.mu.spare > 0
 }
 
+// replace puts another slot of the same block where w is, and reports whether
+// w was still there.
+func (x *index) replace(h uint64, w, with word) bool {
+	s := &x.shards[hashShard(h)]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	at := s.table.Load().find(h, w)
+	if at == nil {
+		return false
+	}
+	at.Store(uint64(with))
+	return true
+}
+
+// find returns where w is, or nil.
+func (t *table) find(h uint64, w word) *atomic.Uint64 {
+	for b := t.first(h); b != nil; b = t.next(b) {
+		for i := range b.words {
+			if word(b.words[i].Load()) == w {
+				return &b.words[i]
+			}
+		}
+	}
+	return nil
+}
+
 // remove takes w out and reports whether the caller is the one who did.
 func (x *index) remove(h uint64, w word) bool {
 	s := &x.shards[hashShard(h)]
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	t := s.table.Load()
-	for b := t.first(h); b != nil; b = t.next(b) {
-		for i := range b.words {
-			if word(b.words[i].Load()) == w {
-				b.words[i].Store(0)
-				s.mu.count--
-				return true
-			}
-		}
+	at := s.table.Load().find(h, w)
+	if at == nil {
+		return false
 	}
-	return false
+	at.Store(0)
+	s.mu.count--
+	return true
 }
 
 // len returns the number of entries.

@@ -8,7 +8,7 @@ type counters struct {
 	// misses are by stripe, because every core may miss at once.
 	misses                            [stripes]stripedCounter
 	refused, queueFull, noRoom        atomic.Uint64
-	evicted, corrupt                  atomic.Uint64
+	evicted, corrupt, moved           atomic.Uint64
 	readErrors, writeErrors, diskFull atomic.Uint64
 	// pending is bytes that wait to be written.
 	pending atomic.Int64
@@ -28,8 +28,8 @@ type Metrics struct {
 	// them that met the bound of waiting bytes or found every block held.
 	Refused, QueueFull, NoRoom uint64
 	// Evicted counts blocks that made room, Corrupt blocks dropped because their
-	// bytes were wrong.
-	Evicted, Corrupt uint64
+	// bytes were wrong. MovedBytes were copied within a file to make a place.
+	Evicted, Corrupt, MovedBytes uint64
 	// ReadErrors and WriteErrors are of the disk, DiskFull those writes that
 	// found no space.
 	ReadErrors, WriteErrors, DiskFull uint64
@@ -52,7 +52,7 @@ func (c *Cache) Metrics() Metrics {
 		QueueFull: c.count.queueFull.Load(), NoRoom: c.count.noRoom.Load(),
 		Evicted: c.count.evicted.Load(), Corrupt: c.count.corrupt.Load(),
 		ReadErrors: c.count.readErrors.Load(), WriteErrors: c.count.writeErrors.Load(),
-		DiskFull: c.count.diskFull.Load(), PendingBytes: c.count.pending.Load(),
+		DiskFull: c.count.diskFull.Load(), MovedBytes: c.count.moved.Load(), PendingBytes: c.count.pending.Load(),
 	}
 	for i := range c.count.misses {
 		m.Misses += c.count.misses[i].Load()

@@ -133,6 +133,29 @@ func (p *policy) remove(n uint32) {
 	p.unlink(p.listOf(p.slots.at(n)), n)
 }
 
+// moved puts slot m where n is: the same block, elsewhere in the file.
+func (p *policy) moved(n, m uint32) {
+	from, to := p.slots.at(n), p.slots.at(m)
+	hit := p.used(n)
+	p.used(m)
+	if hit {
+		to.seen--
+	}
+	to.protected, to.queue = from.protected, from.queue
+	l := p.listOf(from)
+	to.prev, to.next = from.prev, from.next
+	if to.prev != 0 {
+		p.slots.at(to.prev).next = m
+	} else {
+		l.newest = m
+	}
+	if to.next != 0 {
+		p.slots.at(to.next).prev = m
+	} else {
+		l.oldest = m
+	}
+}
+
 // evicted remembers a block that is about to make room.
 func (p *policy) evicted(n uint32) {
 	s := p.slots.at(n)

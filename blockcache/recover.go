@@ -131,7 +131,10 @@ func (v *volume) recover() error {
 	if err != nil {
 		return fmt.Errorf("read the objects of %s: %w", v.dir, err)
 	}
-	list = v.pickLocked(list, cells.high)
+	list, wrong := v.pickLocked(list, cells.high)
+	if len(wrong) > 0 {
+		v.pushLocked(job{kind: jobErase, list: wrong})
+	}
 	v.tileLocked(list)
 	v.fillLocked(list)
 	v.adoptCellsLocked(cells)
@@ -140,8 +143,9 @@ func (v *volume) recover() error {
 }
 
 // pickLocked drops records that can't all be true: beyond the capacity, two on
-// the same bytes, two of the same block. The younger ones stay.
-func (v *volume) pickLocked(list []found, cells uint32) []found {
+// the same bytes, two of the same block. The younger ones stay; the slots of the
+// others come back as wrong.
+func (v *volume) pickLocked(list []found, cells uint32) (kept []found, wrong []uint32) {
 	var high uint32
 	for _, f := range list {
 		v.mu.seq = max(v.mu.seq, f.seq)
@@ -153,20 +157,27 @@ func (v *volume) pickLocked(list []found, cells uint32) []found {
 	list = slices.DeleteFunc(list, func(f found) bool {
 		double := seen[f.id]
 		seen[f.id] = true
-		return double || f.end() > end
+		if double || f.end() > end {
+			wrong = append(wrong, f.n)
+			return true
+		}
+		return false
 	})
 	slices.SortFunc(list, func(a, b found) int { return int(int64(a.start) - int64(b.start)) })
-	kept := list[:0]
+	kept = list[:0]
 	for _, f := range list {
 		if len(kept) > 0 && uint64(f.start) < kept[len(kept)-1].end() {
-			if f.seq < kept[len(kept)-1].seq {
+			last := kept[len(kept)-1]
+			if f.seq < last.seq {
+				wrong = append(wrong, f.n)
 				continue
 			}
+			wrong = append(wrong, last.n)
 			kept = kept[:len(kept)-1]
 		}
 		kept = append(kept, f)
 	}
-	return kept
+	return kept, wrong
 }
 
 // tileLocked lays the tiles of the blocks, in the order of the file, and
@@ -193,6 +204,7 @@ func (v *volume) tileLocked(list []found) {
 		}
 		p.frontier = f.start
 		p.append(f.n, unitsOf(int(f.size)))
+		p.slots.at(f.n).placed = true
 	}
 }
 

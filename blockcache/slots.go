@@ -12,11 +12,12 @@ import (
 //
 //	           take                written (writer)
 //	vacant ───────────▶ pending ─────────────────▶ ready
-//	  ▲ │ recover                  checked (reader)  │
-//	  │ └─────────────▶ unchecked ────────────────▶──┤
-//	  │                                              │
-//	  └──────────── dying ◀──────────────────────────┘
-//	       reap                retire (from any of the three)
+//	 ▲ ▲ │ recover                 checked (reader)  │
+//	 │ │ └────────────▶ unchecked ────────────────▶──┤
+//	 │ │                                             │
+//	 │ └─────────── dying ◀──────────────────────────┘
+//	 │     reap               retire (from any of the three)
+//	 └────────────▶ claimed: kept free of blocks while a hole is made
 //
 // A slot is in the index from take or recover on until retire. It becomes
 // vacant, and its bytes may be written again, only when nobody holds a pin.
@@ -26,6 +27,7 @@ const (
 	slotUnchecked
 	slotReady
 	slotDying
+	slotClaimed
 )
 
 // slot is one tile of a volume: a block, or a vacant stretch. 0 is nobody's
@@ -48,7 +50,7 @@ type slot struct {
 	seen        uint8  // hits that the policy has already honoured, modulo 256
 	protected   bool   // which list of its queue has it
 	queue       block.Queue
-	_           uint8
+	placed      bool // it is a tile; a block that waits to be written may not be one yet
 }
 
 // written is the writer's edge: false means that the block was dropped.
@@ -120,6 +122,9 @@ func (t *slotTable) at(n uint32) *slot {
 func (t *slotTable) pin(n, stripe uint32) *atomic.Uint64 {
 	return &t.segs[n>>segBits].Load().pins[stripe&(stripes-1)][n&segMask]
 }
+
+// letGo takes back a pin of the writer's, which is on stripe 0.
+func (t *slotTable) letGo(n uint32) { t.pin(n, 0).Add(^uint64(0)) }
 
 // both returns slot n and its pin word of one stripe.
 func (t *slotTable) both(n, stripe uint32) (*slot, *atomic.Uint64) {

@@ -41,9 +41,11 @@ type volume struct {
 		ceiling   uint32
 		fullUntil time.Time
 		// trim: give disk blocks behind the frontier back as it moves.
-		trim   bool
-		closed bool
-		jobs   []job
+		trim bool
+		// closed: no more jobs; finished: the writer has gone, and the last lease
+		// takes the files with it.
+		closed, finished bool
+		jobs             []job
 		// bytes is what live blocks hold.
 		bytes int64
 	}
@@ -120,13 +122,27 @@ func overhead(capacity int64) int64 { return 32<<10 + capacity>>11 }
 // fitLocked moves the limit of the space to what the metadata leaves, and
 // reports whether the space respects it already: if not, nothing changes.
 func (v *volume) fitLocked(slots, cells uint32) bool {
-	left := (v.capacity - overhead(v.capacity) - metaBytes(slots, cells)) &^ (pageSize - 1)
+	total := v.capacity - overhead(v.capacity)
+	left := (total - metaBytes(slots, cells)) &^ (pageSize - 1)
 	used := max(int64(v.mu.space.frontier)*unit, v.mu.reserved)
 	if used > left {
 		return false
 	}
-	v.mu.space.limit = min(uint32(left/unit), v.mu.ceiling)
+	// Some room for more metadata is kept while nothing lies there.
+	spare := (total - metaBytes(slots+spareOf(slots), cells+spareOf(cells))) &^ (pageSize - 1)
+	v.mu.space.limit = min(uint32(max(spare, used)/unit), v.mu.ceiling)
 	return true
+}
+
+// spareOf returns how many slots or cells more than there are there should be
+// room for.
+func spareOf(n uint32) uint32 { return 64 + n/32 }
+
+// crampedLocked reports whether metadata is about to run out of room.
+func (v *volume) crampedLocked() bool {
+	slots, cells := v.mu.space.high, v.mu.objects.high()
+	left := v.capacity - overhead(v.capacity) - metaBytes(slots+spareOf(slots)/2, cells+spareOf(cells)/2)
+	return max(int64(v.mu.space.frontier)*unit, v.mu.reserved) > left
 }
 
 func (v *volume) mayUseSlot(high uint32) bool {
@@ -138,46 +154,24 @@ func (v *volume) mayUseCell(high uint32) bool { return v.fitLocked(v.mu.space.hi
 // maxSlots is how many tiles a file of that many bytes can have.
 func maxSlots(capacity int64) uint32 { return uint32(capacity/unit) + 1 }
 
-// takeLocked finds room for a block of the given size, if need be by evicting
-// others, and returns its slot; 0 when all that could go is held.
-func (v *volume) takeLocked(size int, queue block.Queue, first uint32) uint32 {
-	units := unitsOf(size)
-	for {
-		if n := v.mu.space.take(units); n != 0 {
-			return n
+// takeLocked makes room for a block of so many units, if need be by evicting
+// others, and returns its slot; 0 when all that could go is held. first is the
+// block to evict before all others, 0 for none. Where the bytes will lie is for
+// the writer to find.
+func (v *volume) takeLocked(units uint32, queue block.Queue, first uint32) uint32 {
+	for v.mu.space.free() < int64(units) {
+		n := first
+		if n == 0 {
+			v.mu.policy.ghosts.fit(int(v.mu.space.high))
+			n = v.mu.policy.victim(queue, units)
 		}
-		if first != 0 {
-			v.evictLocked(first)
-			first = 0
-			continue
-		}
-		v.mu.policy.ghosts.fit(int(v.mu.space.high))
-		n := v.mu.policy.victim(queue, units)
 		if n == 0 {
 			return 0
 		}
-		v.evictAroundLocked(n, units)
+		v.evictLocked(n)
+		first = 0
 	}
-}
-
-// evictAroundLocked evicts the victim and, when the hole is too small, its
-// neighbours in the file until it is large enough or they are held.
-func (v *volume) evictAroundLocked(n, units uint32) {
-	hole := v.evictLocked(n)
-	for hole != 0 {
-		s := v.slots.at(hole)
-		if s.units >= units {
-			return
-		}
-		next := s.right
-		if next == 0 || !v.evictableLocked(next) {
-			next = s.left
-		}
-		if next == 0 || !v.evictableLocked(next) {
-			return
-		}
-		hole = v.evictLocked(next)
-	}
+	return v.mu.space.promise(units)
 }
 
 // evictLocked takes a block out that has to make room, and remembers it.
@@ -185,11 +179,6 @@ func (v *volume) evictLocked(n uint32) uint32 {
 	v.count.evicted.Add(1)
 	v.mu.policy.evicted(n)
 	return v.retireLocked(n)
-}
-
-func (v *volume) evictableLocked(n uint32) bool {
-	st := v.slots.at(n).state.Load()
-	return (st == slotReady || st == slotUnchecked) && !v.slots.pinned(n)
 }
 
 // retireLocked takes a block out of index and queue, and makes its space
@@ -216,10 +205,15 @@ func (v *volume) reapLocked(n uint32) uint32 {
 	}
 	v.mu.dying--
 	v.mu.objects.release(keyOf(s.id))
-	hole := v.mu.space.give(n)
+	var hole uint32
+	if s.placed {
+		hole = v.mu.space.give(n)
+	} else {
+		v.mu.space.breakPromise(n)
+	}
 	if v.mu.dying == 0 {
 		switch {
-		case v.mu.closed:
+		case v.mu.finished:
 			v.unmapLocked()
 		case v.mu.trim:
 			v.mu.trim = false
@@ -279,7 +273,7 @@ func (v *volume) drop(n uint32) bool {
 	if v.mu.closed || s.state.Load() == slotDying {
 		return false
 	}
-	v.pushLocked(job{kind: jobErase, n: n})
+	v.pushLocked(job{kind: jobErase, list: []uint32{n}})
 	v.retireLocked(n)
 	return true
 }
@@ -381,6 +375,7 @@ func (v *volume) close() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.mu.dying++ // keeps the files open until all blocks are out
+	v.mu.finished = true
 	v.retireAllLocked()
 	if v.mu.dying--; v.mu.dying == 0 {
 		v.unmapLocked()

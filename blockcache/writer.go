@@ -14,7 +14,7 @@ type jobKind uint8
 
 const (
 	jobWrite jobKind = iota
-	jobErase         // the record of a dropped block
+	jobErase         // the records of the slots of list
 	jobClear         // all records
 	jobTrim          // disk blocks behind the frontier
 	jobFlush         // nothing: jobs are done in order
@@ -27,6 +27,7 @@ type job struct {
 	seq   uint64
 	buf   *block.Buf
 	entry Entry
+	list  []uint32
 	done  chan<- error // for jobClear and jobFlush; has room for one
 }
 
@@ -46,8 +47,9 @@ func (v *volume) offer(e *Entry, b *block.Buf, h uint64) bool {
 		return false
 	}
 	v.liftCeilingLocked()
-	protect, victim := v.mu.policy.admit(h, e.Queue, unitsOf(len(b.Bytes())))
-	n := v.takeLocked(len(b.Bytes()), e.Queue, victim)
+	units := unitsOf(len(b.Bytes()))
+	protect, victim := v.mu.policy.admit(h, e.Queue, units)
+	n := v.takeLocked(units, e.Queue, victim)
 	if n == 0 {
 		v.count.noRoom.Add(1)
 		return false
@@ -62,9 +64,9 @@ func (v *volume) offer(e *Entry, b *block.Buf, h uint64) bool {
 		// Somebody else offered it meanwhile.
 		v.setPending(n, nil)
 		b.Release()
-		v.slots.pin(n, 0).Add(^uint64(0)) // one less
+		v.slots.letGo(n)
 		s.state.Store(slotVacant)
-		v.mu.space.give(n)
+		v.mu.space.breakPromise(n)
 		return true
 	}
 	v.mu.policy.insert(n, protect)
@@ -118,6 +120,7 @@ func (v *volume) write() {
 			v.do(&batch[i])
 			batch[i] = job{}
 		}
+		v.giveMetadataRoom()
 	}
 }
 
@@ -126,9 +129,10 @@ func (v *volume) do(j *job) {
 	case jobWrite:
 		v.writeBlock(j)
 	case jobErase:
-		var none [recordSize]byte
-		if _, err := v.blocks.WriteAt(none[:], recordOffset(j.n)); err != nil {
-			v.count.writeErrors.Add(1)
+		for _, n := range j.list {
+			if err := v.eraseRecord(n); err != nil {
+				v.count.writeErrors.Add(1)
+			}
 		}
 	case jobClear:
 		j.done <- errors.Join(v.forget(), v.trim())
@@ -163,7 +167,11 @@ func (v *volume) writeBlock(j *job) {
 }
 
 func (v *volume) writeFailed(n uint32, err error) {
-	v.count.writeErrors.Add(1)
+	if err == errNoRoom {
+		v.count.noRoom.Add(1)
+	} else {
+		v.count.writeErrors.Add(1)
+	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.retireLocked(n)
@@ -189,6 +197,9 @@ func (v *volume) liftCeilingLocked() {
 }
 
 func (v *volume) store(j *job, s *slot) error {
+	if !v.place(j.n) {
+		return errNoRoom
+	}
 	off := int64(s.start) * unit
 	if err := v.reserve(off + int64(s.units)*unit); err != nil {
 		return err
@@ -200,10 +211,22 @@ func (v *volume) store(j *job, s *slot) error {
 	if err := v.writeObject(j); err != nil {
 		return err
 	}
-	r := record{seq: j.seq, id: s.id, start: s.start, size: s.size, crc: s.crc, queue: s.queue}
+	return v.writeRecord(j.n, s, j.seq)
+}
+
+// writeRecord makes a block that is on disk known there.
+func (v *volume) writeRecord(n uint32, s *slot, seq uint64) error {
+	r := record{seq: seq, id: s.id, start: s.start, size: s.size, crc: s.crc, queue: s.queue}
 	var b [recordSize]byte
 	r.encode(&b)
-	_, err := v.blocks.WriteAt(b[:], recordOffset(j.n))
+	_, err := v.blocks.WriteAt(b[:], recordOffset(n))
+	return err
+}
+
+// eraseRecord makes a restart forget a block.
+func (v *volume) eraseRecord(n uint32) error {
+	var none [recordSize]byte
+	_, err := v.blocks.WriteAt(none[:], recordOffset(n))
 	return err
 }
 
@@ -268,6 +291,9 @@ func (v *volume) writeObject(j *job) error {
 	}
 	return nil
 }
+
+// errNoRoom: no place in the file could be made for a block.
+var errNoRoom = errors.New("no room")
 
 var errNoCell = errors.New("no room for the description of an object")
 
