@@ -17,6 +17,7 @@ import (
 	"math/bits"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"headstart/engine/block"
 )
@@ -61,6 +62,9 @@ type Options struct {
 	// WriteQueueBytes bounds the blocks that wait to be written; an Offer beyond
 	// it is refused. 0 means 64 MiB.
 	WriteQueueBytes int64
+	// IOTimeout is how long the disk may keep a reader or the writer waiting
+	// before it is taken out of use; 0 means 1 s.
+	IOTimeout time.Duration
 	// Logger is nil for slog's default.
 	Logger *slog.Logger
 
@@ -79,6 +83,9 @@ func (o Options) Validate() error {
 	}
 	if o.WriteQueueBytes < 0 {
 		return fmt.Errorf("write queue of %d bytes: want 0 or more", o.WriteQueueBytes)
+	}
+	if o.IOTimeout < 0 {
+		return fmt.Errorf("I/O timeout %v: want 0 or more", o.IOTimeout)
 	}
 	if len(o.Paths) > 255 {
 		return fmt.Errorf("%d cache paths: want 255 at most", len(o.Paths))
@@ -143,12 +150,37 @@ func Open(o Options) (*Cache, error) {
 		sum += p.TotalBytes
 		end, _ := bits.Div64(uint64(sum), 0, uint64(total)+1)
 		c.volumes, c.ends = append(c.volumes, v), append(c.ends, end)
-		if err := v.start(o.open); err != nil {
-			c.volumes = c.volumes[:i]
-			return nil, errors.Join(fmt.Errorf("cache path %q: %w", p.Dir, err), c.Close())
-		}
+	}
+	if err := c.start(); err != nil {
+		return nil, fmt.Errorf("block cache: %w", err)
 	}
 	return c, nil
+}
+
+// start brings all volumes up, side by side.
+func (c *Cache) start() error {
+	started := make([]bool, len(c.volumes))
+	errs := make([]error, len(c.volumes))
+	var wg sync.WaitGroup
+	for i, v := range c.volumes {
+		wg.Go(func() { // ends by itself, with start
+			err := v.start()
+			started[i] = err == nil
+			if err != nil {
+				errs[i] = fmt.Errorf("cache path %q: %w", v.dir, err)
+			}
+		})
+	}
+	wg.Wait()
+	err := errors.Join(errs...)
+	if err != nil {
+		for i, v := range c.volumes {
+			if started[i] {
+				v.close()
+			}
+		}
+	}
+	return err
 }
 
 // hold is a pin: while it lasts the slot is the block's that it was taken for.

@@ -159,11 +159,11 @@ func (v *volume) move(n uint32) (hole uint32) {
 	if err != nil || !v.index.replace(h, makeWord(h, v.number, n), makeWord(h, v.number, m)) {
 		t.state.Store(slotVacant)
 		v.mu.space.give(m)
-		if err == nil {
-			return v.reapLocked(n)
+		if err != nil {
+			v.readFailed()
+			v.retireLocked(n)
 		}
-		v.count.readErrors.Add(1)
-		return v.evictLocked(n)
+		return v.reapLocked(n)
 	}
 	v.count.moved.Add(uint64(s.size))
 	v.mu.policy.moved(n, m)
@@ -246,7 +246,7 @@ func (v *volume) giveMetadataRoom() {
 		}
 		v.vacate([]uint32{last})
 		if v.trim() != nil {
-			v.count.writeErrors.Add(1)
+			v.writeFault()
 		}
 		v.mu.Lock()
 		v.fitLocked(v.mu.space.high, v.mu.objects.high())

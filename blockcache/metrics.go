@@ -8,7 +8,7 @@ type counters struct {
 	// misses are by stripe, because every core may miss at once.
 	misses                            [stripes]stripedCounter
 	refused, queueFull, noRoom        atomic.Uint64
-	evicted, corrupt, moved           atomic.Uint64
+	evicted, corrupt, moved, outs     atomic.Uint64
 	readErrors, writeErrors, diskFull atomic.Uint64
 	// pending is bytes that wait to be written.
 	pending atomic.Int64
@@ -33,6 +33,10 @@ type Metrics struct {
 	// ReadErrors and WriteErrors are of the disk, DiskFull those writes that
 	// found no space.
 	ReadErrors, WriteErrors, DiskFull uint64
+	// Outs counts how often a directory was taken out of use, Down those that are
+	// out now.
+	Outs uint64
+	Down int
 	// Blocks and Bytes are held now; PendingBytes of them are not on disk yet.
 	Blocks              int
 	Bytes, PendingBytes int64
@@ -52,7 +56,7 @@ func (c *Cache) Metrics() Metrics {
 		QueueFull: c.count.queueFull.Load(), NoRoom: c.count.noRoom.Load(),
 		Evicted: c.count.evicted.Load(), Corrupt: c.count.corrupt.Load(),
 		ReadErrors: c.count.readErrors.Load(), WriteErrors: c.count.writeErrors.Load(),
-		DiskFull: c.count.diskFull.Load(), MovedBytes: c.count.moved.Load(), PendingBytes: c.count.pending.Load(),
+		DiskFull: c.count.diskFull.Load(), MovedBytes: c.count.moved.Load(), PendingBytes: c.count.pending.Load(), Outs: c.count.outs.Load(),
 	}
 	for i := range c.count.misses {
 		m.Misses += c.count.misses[i].Load()
@@ -67,6 +71,9 @@ func (c *Cache) Metrics() Metrics {
 func (v *volume) addTo(m *Metrics) {
 	v.mu.Lock()
 	high := v.mu.space.high
+	if v.mu.down {
+		m.Down++
+	}
 	m.Bytes += v.mu.bytes
 	m.CapacityBytes += v.capacity
 	m.AllocatedBytes += v.mu.reserved + metaBytes(high, v.mu.objects.high())

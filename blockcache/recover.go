@@ -13,20 +13,31 @@ import (
 // scanSize is how much metadata is read at once, in bytes.
 const scanSize = 1 << 20
 
+// The names of a volume's files.
+const (
+	dataName    = "headstart.data"
+	blocksName  = "headstart.blocks"
+	objectsName = "headstart.objects"
+)
+
 // open brings the files of the volume up and puts what they hold into the
 // index.
-func (v *volume) open(root *os.Root, open opener) error {
+func (v *volume) open(root *os.Root) error {
 	var err error
 	if v.lock, err = lockDir(root); err != nil {
 		return err
 	}
+	v.data, v.blocks, v.objects = nil, nil, nil
 	for _, f := range []struct {
 		name string
 		file *file
-	}{{"headstart.data", &v.data}, {"headstart.blocks", &v.blocks}, {"headstart.objects", &v.objects}} {
-		if *f.file, err = open(root, f.name); err != nil {
+	}{{dataName, &v.data}, {blocksName, &v.blocks}, {objectsName, &v.objects}} {
+		if *f.file, err = v.opener(root, f.name); err != nil {
 			return v.abandon(err)
 		}
+	}
+	if v.identity, err = root.Stat(dataName); err != nil {
+		return v.abandon(err)
 	}
 	if err := v.readHeaders(); err != nil {
 		return v.abandon(err)
@@ -44,8 +55,11 @@ func (v *volume) open(root *os.Root, open opener) error {
 	return nil
 }
 
-// abandon closes what open has opened.
+// abandon closes what open has opened, and forgets what it has read.
 func (v *volume) abandon(err error) error {
+	v.mu.Lock()
+	v.retireAllLocked()
+	v.mu.Unlock()
 	for _, f := range [...]file{v.data, v.blocks, v.objects} {
 		if f != nil {
 			err = errors.Join(err, f.Close())
@@ -127,14 +141,12 @@ func (v *volume) recover() error {
 	if err != nil {
 		return fmt.Errorf("read the records of %s: %w", v.dir, err)
 	}
-	cells, err := v.scanCells()
+	cells, err := scanCells(v.objects)
 	if err != nil {
 		return fmt.Errorf("read the objects of %s: %w", v.dir, err)
 	}
 	list, wrong := v.pickLocked(list, cells.high)
-	if len(wrong) > 0 {
-		v.pushLocked(job{kind: jobErase, list: wrong})
-	}
+	v.mu.wrong = wrong
 	v.tileLocked(list)
 	v.fillLocked(list)
 	v.adoptCellsLocked(cells)
@@ -243,10 +255,11 @@ type cellScan struct {
 	high  uint32
 }
 
-// scanCells reads the descriptions of all objects, the youngest of each.
-func (v *volume) scanCells() (cellScan, error) {
+// scanCells reads the descriptions of all objects in a file, the youngest of
+// each.
+func scanCells(f file) (cellScan, error) {
 	out := cellScan{byKey: map[objectKey]*description{}}
-	err := scan(v.objects, cellSize, func(n uint32, b []byte) {
+	err := scan(f, cellSize, func(n uint32, b []byte) {
 		out.high = n
 		var c cell
 		if !c.decode(b) {
@@ -309,9 +322,15 @@ func (v *volume) adoptDataLocked() error {
 // eachObject yields what the volume knows of the objects that it has blocks
 // of. It answers false when the caller has had enough.
 func (v *volume) eachObject(yield func(block.Object, block.Meta) bool) bool {
-	cells, err := v.scanCells()
+	v.mu.Lock()
+	objects, down := v.objects, v.mu.down || !v.mu.opened
+	v.mu.Unlock()
+	if down {
+		return true
+	}
+	cells, err := scanCells(objects)
 	if err != nil {
-		v.count.readErrors.Add(1)
+		v.readFailed()
 		return true
 	}
 	for key, d := range cells.byKey {

@@ -2,11 +2,10 @@ package blockcache
 
 import (
 	"errors"
-	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"headstart/engine/block"
@@ -21,6 +20,13 @@ type volume struct {
 	log       *slog.Logger
 	index     *index
 	count     *counters
+
+	opener    opener
+	ioTimeout time.Duration
+	// identity is the data file, to be known again by.
+	identity os.FileInfo
+	// complaint is the keeper's: what it has logged last.
+	complaint string
 
 	lock                  *os.File
 	data, blocks, objects file
@@ -48,7 +54,17 @@ type volume struct {
 		jobs             []job
 		// bytes is what live blocks hold.
 		bytes int64
+		// wrong are the slots whose records were found to be no good.
+		wrong []uint32
+		// opened: there are files. down: they are not to be used.
+		opened, down bool
 	}
+
+	// trouble counts failed reads and writes, and wanes. busySince is when the
+	// writer began what it is doing, in Unix nanoseconds; 0 when it is idle.
+	trouble, busySince atomic.Int64
+	// coldReads bounds the reads that wait for the disk.
+	coldReads chan struct{}
 
 	// pending has the bytes of blocks that are not on disk yet.
 	pending struct {
@@ -59,49 +75,66 @@ type volume struct {
 	// wake tells the writer that jobs has grown; idle is closed when it has gone.
 	wake chan struct{}
 	idle chan struct{}
+	// stop ends the keeper, kept is closed when it has gone.
+	stop, kept chan struct{}
 
 	// checking keeps readers from verifying the same block side by side.
 	checking [64]sync.Mutex
 	scratch  *sync.Pool // *[scratchSize]byte
 }
 
-const scratchSize = 128 << 10
+const (
+	scratchSize  = 128 << 10
+	maxColdReads = 256
+)
 
 func newVolume(number uint8, p Path, o Options) *volume {
 	v := &volume{
 		number: number, dir: p.Dir, blockSize: o.blockSize(), capacity: p.TotalBytes,
 		log: o.Logger, slots: newSlotTable(maxSlots(p.TotalBytes)),
 		wake: make(chan struct{}, 1), idle: make(chan struct{}),
+		stop: make(chan struct{}), kept: make(chan struct{}),
+		opener: o.open, ioTimeout: o.IOTimeout, coldReads: make(chan struct{}, maxColdReads),
+	}
+	if v.opener == nil {
+		v.opener = openDiskFile
+	}
+	if v.ioTimeout == 0 {
+		v.ioTimeout = time.Second
 	}
 	if v.log == nil {
 		v.log = slog.Default()
 	}
-	v.mu.space = space{slots: &v.slots, mayUse: v.mayUseSlot}
 	v.mu.policy.slots = &v.slots
-	v.mu.objects = newObjectTable()
-	v.mu.ceiling = maxSlots(p.TotalBytes)
-	v.fitLocked(0, 0)
+	v.resetLocked()
 	v.mu.policy.setShares(v.mu.space.limit, p.shares())
 	v.pending.bufs = map[uint32]*block.Buf{}
 	return v
 }
 
-// start opens the volume and starts its writer, which close stops.
-func (v *volume) start(open opener) error {
-	if open == nil {
-		open = openDiskFile
+// resetLocked makes the volume an empty one; no slot may be in use.
+func (v *volume) resetLocked() {
+	v.mu.space = space{slots: &v.slots, mayUse: v.mayUseSlot}
+	v.mu.objects = newObjectTable()
+	v.mu.ceiling, v.mu.fullUntil = maxSlots(v.capacity), time.Time{}
+	v.mu.reserved, v.mu.trim = 0, false
+	v.fitLocked(0, 0)
+}
+
+// start brings the volume up and starts its writer and its keeper, which close
+// stops. A directory that can't be used now is tried again; only one that
+// belongs to somebody else is an error.
+func (v *volume) start() error {
+	v.mu.down = true
+	err := v.bringUp()
+	if errors.Is(err, errLocked) || errors.Is(err, ErrFormat) {
+		return err
 	}
-	root, err := openRoot(v.dir)
 	if err != nil {
-		return err
-	}
-	if err := errors.Join(v.open(root, open), root.Close()); err != nil {
-		return err
+		v.complain(err)
 	}
 	go v.write() // until close
-	var m Metrics
-	v.addTo(&m)
-	v.log.Info("cache directory open", "dir", v.dir, "capacity", v.capacity, "blocks", m.Blocks, "bytes", m.Bytes)
+	go v.keep()  // until close
 	return nil
 }
 
@@ -186,10 +219,13 @@ func (v *volume) evictLocked(n uint32) uint32 {
 // vacant tile that came of it, 0 for none.
 func (v *volume) retireLocked(n uint32) uint32 {
 	s := v.slots.at(n)
-	h := hashID(s.id)
-	if !v.index.remove(h, makeWord(h, v.number, n)) {
+	switch s.state.Load() {
+	case slotPending, slotUnchecked, slotReady:
+	default:
 		return 0
 	}
+	h := hashID(s.id)
+	v.index.remove(h, makeWord(h, v.number, n))
 	v.mu.policy.remove(n)
 	s.retire()
 	v.mu.dying++
@@ -246,24 +282,6 @@ func slotOf(token uint64) uint32 { return uint32(token) }
 // ReleaseLease implements block.Memory.
 func (v *volume) ReleaseLease(token uint64) { v.unpin(token, onePin) }
 
-// CopyLease implements block.Memory. It reads the file rather than the
-// mapping: a page that is gone is an error then, not a fault, and one that is
-// cold costs a thread, not a processor.
-func (v *volume) CopyLease(token uint64, lent []byte, off int, dst []byte) (int, error) {
-	n := uint32(token)
-	dst = dst[:min(len(dst), len(lent)-off)]
-	got, err := v.data.ReadAt(dst, int64(v.slots.at(n).start)*unit+int64(off))
-	if got == len(dst) {
-		return got, nil
-	}
-	v.count.readErrors.Add(1)
-	v.drop(n)
-	if err == io.EOF {
-		err = io.ErrUnexpectedEOF
-	}
-	return got, fmt.Errorf("read a cached block of %s: %w", v.dir, err)
-}
-
 // drop takes the block out for good: its record goes too. The caller holds a
 // pin. It reports whether the block was still there.
 func (v *volume) drop(n uint32) bool {
@@ -309,69 +327,39 @@ func (v *volume) leaseSlow(at hold) (block.Lease, bool) {
 	return block.Lease{}, false
 }
 
-// check verifies the bytes of an unchecked slot; wrong ones cost the block.
-func (v *volume) check(n uint32) {
-	mu := &v.checking[n%uint32(len(v.checking))]
-	mu.Lock()
-	defer mu.Unlock()
-	s := v.slots.at(n)
-	if s.state.Load() != slotUnchecked {
-		return
-	}
-	err := v.verify(s)
-	if err == nil {
-		s.checked()
-		return
-	}
-	if !v.drop(n) {
-		return // somebody else did, and counted it
-	}
-	if errors.Is(err, block.ErrCorrupt) {
-		v.count.corrupt.Add(1)
-	} else {
-		v.count.readErrors.Add(1)
-	}
-}
-
-// verify reads a block and compares its checksum.
-func (v *volume) verify(s *slot) error {
-	buf := v.scratch.Get().(*[scratchSize]byte)
-	defer v.scratch.Put(buf)
-	off, left, sum := int64(s.start)*unit, int(s.size), checksum{}
-	for left > 0 {
-		p := buf[:min(left, len(buf))]
-		if n, err := v.data.ReadAt(p, off); n < len(p) {
-			if err == io.EOF {
-				return block.ErrCorrupt
-			}
-			return err
-		}
-		sum.add(p)
-		v.arena.wrote(off, p)
-		off, left = off+int64(len(p)), left-len(p)
-	}
-	if sum.crc != s.crc {
-		return block.ErrCorrupt
-	}
-	return nil
-}
-
-// unmapLocked ends a closed volume, when nobody holds a byte of it.
+// unmapLocked closes the files, when nobody holds a byte of them.
 func (v *volume) unmapLocked() {
+	if !v.mu.opened {
+		return
+	}
+	v.mu.opened = false
 	err := errors.Join(v.arena.close(), v.data.Close(), v.blocks.Close(), v.objects.Close(), v.lock.Close())
 	if err != nil {
 		v.log.Warn("close cache directory", "dir", v.dir, "error", err)
 	}
 }
 
-// close stops the writer, lets go of all blocks and closes the files as soon
-// as no lease is left. What is on disk stays.
+// close stops writer and keeper, lets go of all blocks and closes the files as
+// soon as no lease is left. What is on disk stays. A disk that does not answer
+// is not waited for.
 func (v *volume) close() {
 	v.mu.Lock()
 	v.mu.closed = true
 	v.mu.Unlock()
+	close(v.stop)
 	v.wakeWriter()
-	<-v.idle
+	limit := time.After(v.ioTimeout)
+	for _, gone := range [...]<-chan struct{}{v.kept, v.idle} {
+		select {
+		case <-gone:
+		case <-limit:
+			v.log.Warn("cache directory does not answer, left open", "dir", v.dir)
+			v.mu.Lock()
+			v.retireAllLocked()
+			v.mu.Unlock()
+			return
+		}
+	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.mu.dying++ // keeps the files open until all blocks are out

@@ -43,7 +43,7 @@ const (
 func (v *volume) offer(e *Entry, b *block.Buf, h uint64) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.mu.closed {
+	if v.mu.closed || v.mu.down {
 		return false
 	}
 	v.liftCeilingLocked()
@@ -117,28 +117,43 @@ func (v *volume) write() {
 			<-v.wake
 		}
 		for i := range batch {
-			v.do(&batch[i])
+			v.busySince.Store(time.Now().UnixNano())
+			v.do(&batch[i], v.isDown())
 			batch[i] = job{}
 		}
-		v.giveMetadataRoom()
+		if v.busySince.Store(time.Now().UnixNano()); !v.isDown() {
+			v.giveMetadataRoom()
+		}
+		v.busySince.Store(0)
 	}
 }
 
-func (v *volume) do(j *job) {
+// do carries out an order; with the directory out of use it only settles it.
+func (v *volume) do(j *job, down bool) {
 	switch j.kind {
 	case jobWrite:
 		v.writeBlock(j)
 	case jobErase:
+		if down {
+			break
+		}
 		for _, n := range j.list {
 			if err := v.eraseRecord(n); err != nil {
-				v.count.writeErrors.Add(1)
+				v.writeFault()
 			}
 		}
 	case jobClear:
+		if down {
+			j.done <- errDown
+			break
+		}
 		j.done <- errors.Join(v.forget(), v.trim())
 	case jobTrim:
+		if down {
+			break
+		}
 		if err := v.trim(); err != nil {
-			v.count.writeErrors.Add(1)
+			v.writeFault()
 		}
 	case jobFlush:
 		j.done <- nil
@@ -169,8 +184,10 @@ func (v *volume) writeBlock(j *job) {
 func (v *volume) writeFailed(n uint32, err error) {
 	if err == errNoRoom {
 		v.count.noRoom.Add(1)
-	} else {
+	} else if full := errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT); full {
 		v.count.writeErrors.Add(1)
+	} else {
+		v.writeFault()
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -199,6 +216,9 @@ func (v *volume) liftCeilingLocked() {
 func (v *volume) store(j *job, s *slot) error {
 	if !v.place(j.n) {
 		return errNoRoom
+	}
+	if err := v.beforeWrite(); err != nil {
+		return err
 	}
 	off := int64(s.start) * unit
 	if err := v.reserve(off + int64(s.units)*unit); err != nil {
