@@ -150,8 +150,11 @@ func claimDir(dir *os.Root, lock *os.File) error {
 			return fmt.Errorf("%w: %s is not ours", ErrFormat, dataName)
 		}
 	}
-	_, err = lock.WriteAt([]byte(dirMark), 0)
-	return err
+	// On disk before there is anything else to tell whose the directory is.
+	if _, err := lock.WriteAt([]byte(dirMark), 0); err != nil {
+		return err
+	}
+	return lock.Sync()
 }
 
 // dirMark is what the lock file of a cache directory holds.

@@ -152,10 +152,8 @@ func (v *volume) bringUp() error {
 	v.trouble.Store(0)
 	v.mu.Lock()
 	v.mu.opened, v.mu.down = true, false
-	if len(v.mu.wrong) > 0 {
-		v.pushLocked(job{kind: jobErase, list: v.mu.wrong})
-		v.mu.wrong = nil
-	}
+	v.pushLocked(job{kind: jobErase, list: v.mu.wrong})
+	v.mu.wrong = nil
 	if v.mu.closed { // close has not seen the files
 		v.unmapLocked()
 	}

@@ -204,7 +204,11 @@ func (v *volume) takeLocked(units uint32, queue block.Queue, first uint32) uint3
 		v.evictLocked(n)
 		first = 0
 	}
-	return v.mu.space.promise(units)
+	n := v.mu.space.promise(units)
+	if n == 0 && len(v.mu.jobs) == 0 {
+		v.pushLocked(job{kind: jobRoom})
+	}
+	return n
 }
 
 // evictLocked takes a block out that has to make room, and remembers it.

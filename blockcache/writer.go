@@ -18,6 +18,7 @@ const (
 	jobClear         // all records
 	jobTrim          // disk blocks behind the frontier
 	jobFlush         // nothing: jobs are done in order
+	jobRoom          // nothing but what follows each batch: room for metadata
 )
 
 // job is one order to the writer. Its memory is the writer's.
