@@ -2,15 +2,22 @@
 
 package blockcache
 
-import "syscall"
+import (
+	"fmt"
+	"runtime/debug"
+	"syscall"
+)
 
 // arena is the bytes that leases lend: a read-only mapping of the data file.
-// Go code doesn't touch it; system calls do.
-type arena struct{ mapped []byte }
+// Go code touches it only where the pages are in memory; system calls do.
+type arena struct {
+	file   file
+	mapped []byte
+}
 
 func newArena(f file, size int64) (arena, error) {
 	b, err := f.Map(size)
-	return arena{b}, err
+	return arena{f, b}, err
 }
 
 func (a *arena) bytes(off int64, n int) []byte { return a.mapped[off : off+int64(n) : off+int64(n)] }
@@ -18,5 +25,28 @@ func (a *arena) bytes(off int64, n int) []byte { return a.mapped[off : off+int64
 // wrote tells of bytes that were written to the file, or read and found right:
 // a mapping sees them by itself.
 func (a *arena) wrote(int64, []byte) {}
+
+// copyResident copies lent bytes that are in memory, in pieces that the kernel
+// vouches for; it stops at the first that is not. A fault all the same, because
+// the file was cut short, is an error and not the end of the process.
+func (a *arena) copyResident(dst, lent []byte) (n int, err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if r := recover(); r != nil {
+			if _, ok := r.(interface{ Addr() uintptr }); !ok {
+				panic(r)
+			}
+			err = fmt.Errorf("%w: %v", errCut, r)
+		}
+	}()
+	for n < len(dst) {
+		piece := lent[n:min(len(dst), n+maxResident-pageSize)]
+		if !a.file.Resident(piece) {
+			break
+		}
+		n += copy(dst[n:], piece)
+	}
+	return n, nil
+}
 
 func (a *arena) close() error { return syscall.Munmap(a.mapped) }

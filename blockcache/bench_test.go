@@ -2,6 +2,8 @@ package blockcache
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"math/rand/v2"
 	"testing"
 
@@ -39,4 +41,67 @@ func BenchmarkGet(b *testing.B) {
 			l.Release()
 		}
 	})
+}
+
+// BenchmarkCopy is a whole resident block through a lease, and the same bytes
+// copied out of the mapping with nothing around it.
+func BenchmarkCopy(b *testing.B) {
+	for _, size := range []int{64 * kib, 1 << 20} {
+		c := open(b, options(b.TempDir(), 64<<20, 1<<20))
+		for i := range 16 {
+			offer(c, i, 0, size, block.QueueNormal)
+		}
+		if err := c.Flush(context.Background()); err != nil {
+			b.Fatal(err)
+		}
+		dst := make([]byte, size)
+		for _, how := range []string{"lease", "plain"} {
+			b.Run(fmt.Sprintf("%dKiB/%s", size/kib, how), func(b *testing.B) {
+				b.SetBytes(int64(size))
+				b.ReportAllocs()
+				for i := 0; b.Loop(); i++ {
+					l, ok := c.Get(id(i%16, 0))
+					if !ok {
+						b.Fatal("a miss")
+					}
+					if how == "plain" {
+						copy(dst, l.Raw())
+					} else if _, err := l.CopyAt(dst, 0); err != nil {
+						b.Fatal(err)
+					}
+					l.Release()
+				}
+			})
+		}
+	}
+}
+
+// BenchmarkOpen finds 262,144 blocks of 4,096 objects again, and serves one.
+func BenchmarkOpen(b *testing.B) {
+	const blocks, perObject = 262_144, 64
+	o := options(b.TempDir(), 512<<20, kib)
+	o.WriteQueueBytes = 1 << 30
+	c, err := Open(o)
+	if err != nil {
+		b.Fatal(err)
+	}
+	for i := range blocks {
+		offer(c, i/perObject, uint64(i%perObject), kib, block.QueueNormal)
+	}
+	if err := errors.Join(c.Flush(context.Background()), c.Close()); err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		c, err := Open(o)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if m := c.Metrics(); m.Blocks < blocks*999/1000 {
+			b.Fatalf("%d blocks", m.Blocks)
+		}
+		has(b, c, 4000, 7, kib)
+		if err := c.Close(); err != nil {
+			b.Fatal(err)
+		}
+	}
 }

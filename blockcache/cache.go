@@ -17,6 +17,7 @@ import (
 	"math/bits"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"headstart/engine/block"
 )
@@ -61,6 +62,9 @@ type Options struct {
 	// WriteQueueBytes bounds the blocks that wait to be written; an Offer beyond
 	// it is refused. 0 means 64 MiB.
 	WriteQueueBytes int64
+	// IOTimeout is how long the disk may keep a reader or the writer waiting
+	// before it is taken out of use; 0 means 1 s.
+	IOTimeout time.Duration
 	// Logger is nil for slog's default.
 	Logger *slog.Logger
 
@@ -79,6 +83,9 @@ func (o Options) Validate() error {
 	}
 	if o.WriteQueueBytes < 0 {
 		return fmt.Errorf("write queue of %d bytes: want 0 or more", o.WriteQueueBytes)
+	}
+	if o.IOTimeout < 0 {
+		return fmt.Errorf("I/O timeout %v: want 0 or more", o.IOTimeout)
 	}
 	if len(o.Paths) > 255 {
 		return fmt.Errorf("%d cache paths: want 255 at most", len(o.Paths))
@@ -143,63 +150,112 @@ func Open(o Options) (*Cache, error) {
 		sum += p.TotalBytes
 		end, _ := bits.Div64(uint64(sum), 0, uint64(total)+1)
 		c.volumes, c.ends = append(c.volumes, v), append(c.ends, end)
-		if err := v.start(o.open); err != nil {
-			c.volumes = c.volumes[:i]
-			return nil, errors.Join(fmt.Errorf("cache path %q: %w", p.Dir, err), c.Close())
-		}
+	}
+	if err := c.start(); err != nil {
+		return nil, fmt.Errorf("block cache: %w", err)
 	}
 	return c, nil
 }
 
-// pin finds a block and pins its slot, adding weight to its pin word. The
-// caller gives the pin back; nil means that the block is not here.
-func (c *Cache) pin(id block.ID, weight uint64) (v *volume, n, stripe uint32) {
+// start brings all volumes up, side by side.
+func (c *Cache) start() error {
+	started := make([]bool, len(c.volumes))
+	errs := make([]error, len(c.volumes))
+	var wg sync.WaitGroup
+	for i, v := range c.volumes {
+		wg.Go(func() { // ends by itself, with start
+			err := v.start()
+			started[i] = err == nil
+			if err != nil {
+				errs[i] = fmt.Errorf("cache path %q: %w", v.dir, err)
+			}
+		})
+	}
+	wg.Wait()
+	err := errors.Join(errs...)
+	if err != nil {
+		for i, v := range c.volumes {
+			if started[i] {
+				v.close()
+			}
+		}
+	}
+	return err
+}
+
+// hold is a pin: while it lasts the slot is the block's that it was taken for.
+type hold struct {
+	v     *volume
+	s     *slot
+	token uint64
+}
+
+// pin finds a block and pins its slot, adding weight to its pin word. Whoever
+// calls gives the pin back; v is nil when the block is not here.
+func (c *Cache) pin(id block.ID, weight uint64) hold {
 	h := hashID(id)
-	s := &c.index.shards[hashShard(h)]
+	shard := &c.index.shards[hashShard(h)]
 	tag := hashTag(h)
 again:
-	t := s.table.Load()
+	t := shard.table.Load()
 	for b := t.first(h); b != nil; b = t.next(b) {
-		for i := range b.words {
+		i := firstWord(h)
+		for range bucketWords {
+			i = nextWord(i)
 			w := word(b.words[i].Load())
 			if w.tag() != tag || w == 0 {
 				continue
 			}
-			v, n, stripe = c.volumes[w.volume()], w.slot(), ownStripe()
-			v.slots.pin(n, stripe).Add(weight)
+			v, stripe := c.volumes[w.volume()], ownStripe()
+			s, pins := v.slots.both(w.slot(), stripe)
+			// The add waits for its cache line, and what follows waits for the add:
+			// so both lines are asked for before.
+			pins.Load()
+			s.state.Load()
+			pins.Add(weight)
 			// Eviction clears the word first and looks at the pins then: either it
 			// sees ours or we see the word gone. While it is there the slot is this
 			// block's, and with our pin it stays so.
-			if word(b.words[i].Load()) != w || s.table.Load() != t {
-				v.unpin(n, stripe, weight)
+			at := hold{v, s, token(w.slot(), stripe)}
+			if word(b.words[i].Load()) != w {
+				v.unpin(at.token, weight)
 				goto again
 			}
-			if v.slots.at(n).id == id {
-				return v, n, stripe
+			if s.id == id {
+				return at
 			}
-			v.unpin(n, stripe, weight)
+			v.unpin(at.token, weight)
 		}
 	}
-	return nil, 0, 0
+	if shard.table.Load() != t { // it has grown, and the old table was emptied
+		goto again
+	}
+	return hold{}
 }
 
 // Get lends the block out if the cache has it, and counts as a use of it.
 func (c *Cache) Get(id block.ID) (block.Lease, bool) {
-	v, n, stripe := c.pin(id, oneHit)
-	if v == nil {
-		c.count.misses.Add(1)
+	at := c.pin(id, oneHit)
+	if at.v == nil {
+		c.count.misses[ownStripe()].Add(1)
 		return block.Lease{}, false
 	}
-	return v.lease(n, stripe)
+	if at.s.state.Load() == slotReady {
+		return at.v.lend(at.s, at.token), true
+	}
+	return at.v.leaseSlow(at)
 }
 
 // Peek is Get without an effect on what is evicted next.
 func (c *Cache) Peek(id block.ID) (block.Lease, bool) {
-	v, n, stripe := c.pin(id, onePin)
-	if v == nil {
+	at := c.pin(id, onePin)
+	if at.v == nil {
 		return block.Lease{}, false
 	}
-	return v.lease(n, stripe)
+	if at.s.state.Load() == slotReady {
+		return at.v.lend(at.s, at.token), true
+	}
+	return at.v.leaseSlow(at)
 }
 
 // Offer hands a block to the cache, which keeps a reference of its own to b
@@ -211,8 +267,8 @@ func (c *Cache) Offer(e *Entry, b *block.Buf) bool {
 		c.count.refused.Add(1)
 		return false
 	}
-	if v, n, stripe := c.pin(e.ID, onePin); v != nil {
-		v.unpin(n, stripe, onePin)
+	if at := c.pin(e.ID, onePin); at.v != nil {
+		at.v.unpin(at.token, onePin)
 		return true
 	}
 	if c.count.pending.Load()+int64(size) > c.queueBytes {
@@ -242,12 +298,12 @@ func (c *Cache) volumeOf(h uint64) *volume {
 // Drop takes the block out, from the disk too, and reports whether it was
 // there. Leases of it stay good.
 func (c *Cache) Drop(id block.ID) bool {
-	v, n, stripe := c.pin(id, onePin)
-	if v == nil {
+	at := c.pin(id, onePin)
+	if at.v == nil {
 		return false
 	}
-	dropped := v.drop(n)
-	v.unpin(n, stripe, onePin)
+	dropped := at.v.drop(slotOf(at.token))
+	at.v.unpin(at.token, onePin)
 	return dropped
 }
 

@@ -164,16 +164,15 @@ func TestS43_PeekDoesNotKeepABlockGetDoes(t *testing.T) {
 	for i := range 4 {
 		offer(c, i, 0, 64*kib, block.QueueNormal)
 	}
-	flush(t, c)
-	for range 3 {
+	for range 6 {
 		has(t, c, 0, 0, 64*kib)
 		if l, ok := c.Peek(id(1, 0)); ok {
 			l.Release()
 		}
-	}
-	for i := 4; i < 10; i++ {
-		offer(c, i, 0, 64*kib, block.QueueNormal)
-		flush(t, c)
+		for i := 4; i < 13; i++ {
+			offer(c, i, 0, 64*kib, block.QueueNormal)
+			flush(t, c)
+		}
 	}
 	has(t, c, 0, 0, 64*kib)
 	lacks(t, c, 1, 0)

@@ -90,6 +90,9 @@ func (f failing) WriteAt(p []byte, off int64) (int, error) {
 	return f.file.WriteAt(p, off)
 }
 
+// Resident sends readers to the disk.
+func (f failing) Resident([]byte) bool { return false }
+
 func (f failing) ReadAt(p []byte, off int64) (int, error) {
 	if err := f.reads.Load(); err != nil {
 		return 0, *err

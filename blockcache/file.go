@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"syscall"
+	"unsafe"
 )
 
 // file is what a volume asks of the disk: the narrow place where tests put
@@ -24,6 +25,9 @@ type file interface {
 	Punch(off, n int64) error
 	// Map maps the first n bytes of the file for reading.
 	Map(n int64) ([]byte, error)
+	// Resident reports whether reading a part of the mapping would not wait for
+	// the disk.
+	Resident(mapped []byte) bool
 }
 
 // opener opens a file of a volume, creating it when it is not there.
@@ -86,6 +90,30 @@ func (f diskFile) Map(n int64) ([]byte, error) {
 	return b, os.NewSyscallError("mmap", err)
 }
 
+// Resident asks the kernel, page by page: 0.3 us for 64 KiB.
+func (f diskFile) Resident(mapped []byte) bool {
+	var pages [maxResident / pageSize]byte
+	start := uintptr(unsafe.Pointer(unsafe.SliceData(mapped)))
+	first := start &^ (pageSize - 1)
+	n := start + uintptr(len(mapped)) - first
+	if n > maxResident {
+		return false
+	}
+	_, _, errno := syscall.Syscall(syscall.SYS_MINCORE, first, n, uintptr(unsafe.Pointer(&pages)))
+	if errno != 0 {
+		return false
+	}
+	for _, p := range pages[:(n+pageSize-1)/pageSize] {
+		if p&1 == 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// maxResident bounds what one question about residence may span, in bytes.
+const maxResident = 1<<20 + pageSize
+
 // errLocked: another process uses the directory.
 var errLocked = errors.New("another process has this cache directory open")
 
@@ -101,8 +129,36 @@ func lockDir(dir *os.Root) (*os.File, error) {
 		}
 		return nil, errors.Join(err, f.Close())
 	}
+	if err := claimDir(dir, f); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
 	return f, nil
 }
+
+// claimDir marks the directory as ours. One without the mark that has a file
+// by one of our names belongs to somebody else, unless the file begins as ours
+// do.
+func claimDir(dir *os.Root, lock *os.File) error {
+	mark := make([]byte, len(dirMark))
+	if n, _ := lock.ReadAt(mark, 0); string(mark[:n]) == dirMark {
+		return nil
+	}
+	st, err := dir.Stat(dataName)
+	if err == nil && st.Mode().IsRegular() && st.Size() > 0 {
+		_, err = dir.Stat(blocksName)
+		if errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("%w: %s is not ours", ErrFormat, dataName)
+		}
+	}
+	// On disk before there is anything else to tell whose the directory is.
+	if _, err := lock.WriteAt([]byte(dirMark), 0); err != nil {
+		return err
+	}
+	return lock.Sync()
+}
+
+// dirMark is what the lock file of a cache directory holds.
+const dirMark = "headstart cache directory\n"
 
 // openRoot opens the directory, creating it when only it is missing.
 func openRoot(path string) (*os.Root, error) {

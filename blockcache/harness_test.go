@@ -154,7 +154,7 @@ func invariantsLocked(t testing.TB, v *volume) (blocks int) {
 	p := &v.mu.space
 	live, dying, size := map[uint32]bool{}, 0, int64(0)
 	refs := map[objectKey]uint32{}
-	at, prev := uint32(0), uint32(0)
+	at, prev, tiles, spare, unplaced := uint32(0), uint32(0), map[uint32]bool{}, uint64(0), uint64(0)
 	for n := p.last; n != 0; n = v.slots.at(n).left {
 		prev = n
 	}
@@ -164,6 +164,7 @@ func invariantsLocked(t testing.TB, v *volume) (blocks int) {
 			t.Fatalf("tile %d starts at %d, want %d (%d units)", n, s.start, at, s.units)
 		}
 		at += s.units
+		tiles[n] = true
 		switch s.state.Load() {
 		case slotPending, slotUnchecked, slotReady:
 			live[n] = true
@@ -172,7 +173,26 @@ func invariantsLocked(t testing.TB, v *volume) (blocks int) {
 		case slotDying:
 			dying++
 			refs[keyOf(s.id)]++
+		case slotVacant:
+			spare += uint64(s.units)
+		case slotClaimed:
+			t.Fatalf("tile %d is still claimed", n)
 		}
+	}
+	for n := uint32(1); n <= p.high; n++ {
+		if s := v.slots.at(n); !tiles[n] && s.state.Load() != slotVacant {
+			unplaced += uint64(s.units)
+			refs[keyOf(s.id)]++
+			if s.state.Load() == slotDying {
+				dying++
+			} else {
+				live[n] = true
+				size += int64(s.size)
+			}
+		}
+	}
+	if spare != p.spare || unplaced != p.unplaced {
+		t.Fatalf("%d units vacant (gauge %d), %d unplaced (gauge %d)", spare, p.spare, unplaced, p.unplaced)
 	}
 	if at != p.frontier || p.frontier > p.limit {
 		t.Fatalf("tiles end at %d, frontier %d, limit %d", at, p.frontier, p.limit)
@@ -183,16 +203,18 @@ func invariantsLocked(t testing.TB, v *volume) (blocks int) {
 	}
 	for i := range v.mu.policy.queues {
 		q, count, units := &v.mu.policy.queues[i], 0, uint64(0)
-		for n := q.newest; n != 0; n = v.slots.at(n).next {
-			if !live[n] {
-				t.Fatalf("slot %d is in queue %d, but holds no block", n, i)
+		for _, l := range [...]*list{&q.probation, &q.protected} {
+			for n := l.newest; n != 0; n = v.slots.at(n).next {
+				if !live[n] || v.slots.at(n).protected != (l == &q.protected) {
+					t.Fatalf("slot %d is in queue %d, but holds no block of it", n, i)
+				}
+				delete(live, n)
+				count++
+				units += uint64(v.slots.at(n).units)
 			}
-			delete(live, n)
-			count++
-			units += uint64(v.slots.at(n).units)
 		}
-		if count != q.blocks || units != q.units {
-			t.Fatalf("queue %d: %d blocks (gauge %d), %d units (gauge %d)", i, count, q.blocks, units, q.units)
+		if count != q.blocks() || units != q.units() {
+			t.Fatalf("queue %d: %d blocks (gauge %d), %d units (gauge %d)", i, count, q.blocks(), units, q.units())
 		}
 		blocks += count
 	}

@@ -31,9 +31,7 @@ func (w word) slot() uint32  { return uint32(w) }
 func hashID(id block.ID) uint64 {
 	hi, lo := bits.Mul64(id.Hi^0x9E3779B97F4A7C15, id.Lo^0xD1B54A32D192ED03)
 	hi, lo = bits.Mul64(hi^lo^id.Index^0x8CB92BA72F3D8DD7, 0xA24BAED4963EE407)
-	h := hi ^ lo
-	h = (h ^ h>>32) * 0x9FB21C651E98DF25
-	return h ^ h>>28
+	return hi ^ lo
 }
 
 func hashTag(h uint64) uint64   { return h >> 34 & (1<<24 - 1) }
@@ -49,8 +47,9 @@ type index struct {
 }
 
 type shard struct {
-	// table is replaced when it grows. A reader that has pinned compares it
-	// again: an entry leaves the newest table only.
+	// table is replaced when it grows, and the old one emptied then. A reader who
+	// finds a word still there after pinning knows that it holds; one who finds
+	// nothing looks whether the table is still the newest.
 	table atomic.Pointer[table]
 	mu    struct {
 		sync.Mutex
@@ -89,6 +88,17 @@ func (s *shard) resize(buckets int) int {
 	return spare
 }
 
+// firstWord and nextWord walk the words of a bucket from a place that the
+// hash gives, so that most look-ups find what they want at the first.
+func firstWord(h uint64) int { return int(h>>31) & 7 % bucketWords }
+
+func nextWord(i int) int {
+	if i++; i < bucketWords {
+		return i
+	}
+	return 0
+}
+
 func (t *table) first(h uint64) *bucket { return &t.buckets[h&t.mask] }
 
 // next returns the bucket that goes on from b, or nil.
@@ -108,7 +118,9 @@ func (x *index) put(id block.ID, h uint64, w word) (word, bool) {
 	t := s.table.Load()
 	var free *atomic.Uint64
 	for b := t.first(h); b != nil; b = t.next(b) {
-		for i := range b.words {
+		i := firstWord(h)
+		for range bucketWords {
+			i = nextWord(i)
 			old := word(b.words[i].Load())
 			if old == 0 && free == nil {
 				free = &b.words[i]
@@ -136,7 +148,9 @@ func (s *shard) addLocked(t *table, h uint64, w word) {
 	s.mu.count++
 	b := t.first(h)
 	for {
-		for i := range b.words {
+		i := firstWord(h)
+		for range bucketWords {
+			i = nextWord(i)
 			if b.words[i].Load() == 0 {
 				b.words[i].Store(uint64(w))
 				return
@@ -164,7 +178,16 @@ func (x *index) growLocked(s *shard) {
 		s.mu.count, s.mu.spare = 0, spare
 		if x.moveLocked(s, old, t) {
 			s.table.Store(t)
+			old.empty()
 			return
+		}
+	}
+}
+
+func (t *table) empty() {
+	for i := range t.buckets {
+		for j := range t.buckets[i].words {
+			t.buckets[i].words[j].Store(0)
 		}
 	}
 }
@@ -185,22 +208,44 @@ func (x *index) moveLocked(s *shard, from, to *table) bool {
 	return s.mu.spare > 0
 }
 
+// replace puts another slot of the same block where w is, and reports whether
+// w was still there.
+func (x *index) replace(h uint64, w, with word) bool {
+	s := &x.shards[hashShard(h)]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	at := s.table.Load().find(h, w)
+	if at == nil {
+		return false
+	}
+	at.Store(uint64(with))
+	return true
+}
+
+// find returns where w is, or nil.
+func (t *table) find(h uint64, w word) *atomic.Uint64 {
+	for b := t.first(h); b != nil; b = t.next(b) {
+		for i := range b.words {
+			if word(b.words[i].Load()) == w {
+				return &b.words[i]
+			}
+		}
+	}
+	return nil
+}
+
 // remove takes w out and reports whether the caller is the one who did.
 func (x *index) remove(h uint64, w word) bool {
 	s := &x.shards[hashShard(h)]
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	t := s.table.Load()
-	for b := t.first(h); b != nil; b = t.next(b) {
-		for i := range b.words {
-			if word(b.words[i].Load()) == w {
-				b.words[i].Store(0)
-				s.mu.count--
-				return true
-			}
-		}
+	at := s.table.Load().find(h, w)
+	if at == nil {
+		return false
 	}
-	return false
+	at.Store(0)
+	s.mu.count--
+	return true
 }
 
 // len returns the number of entries.

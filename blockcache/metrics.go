@@ -5,11 +5,19 @@ import "sync/atomic"
 // counters are written by whoever sees the event. Hits are not among them:
 // they are the high bits of the pin words.
 type counters struct {
-	misses, refused, queueFull, noRoom atomic.Uint64
-	evicted, corrupt                   atomic.Uint64
-	readErrors, writeErrors, diskFull  atomic.Uint64
+	// misses are by stripe, because every core may miss at once.
+	misses                            [stripes]stripedCounter
+	refused, queueFull, noRoom        atomic.Uint64
+	evicted, corrupt, moved, outs     atomic.Uint64
+	readErrors, writeErrors, diskFull atomic.Uint64
 	// pending is bytes that wait to be written.
 	pending atomic.Int64
+}
+
+// stripedCounter has a cache line to itself.
+type stripedCounter struct {
+	atomic.Uint64
+	_ [56]byte
 }
 
 // Metrics is a snapshot of what the cache has done and holds.
@@ -20,11 +28,15 @@ type Metrics struct {
 	// them that met the bound of waiting bytes or found every block held.
 	Refused, QueueFull, NoRoom uint64
 	// Evicted counts blocks that made room, Corrupt blocks dropped because their
-	// bytes were wrong.
-	Evicted, Corrupt uint64
+	// bytes were wrong. MovedBytes were copied within a file to make a place.
+	Evicted, Corrupt, MovedBytes uint64
 	// ReadErrors and WriteErrors are of the disk, DiskFull those writes that
 	// found no space.
 	ReadErrors, WriteErrors, DiskFull uint64
+	// Outs counts how often a directory was taken out of use, Down those that are
+	// out now.
+	Outs uint64
+	Down int
 	// Blocks and Bytes are held now; PendingBytes of them are not on disk yet.
 	Blocks              int
 	Bytes, PendingBytes int64
@@ -40,11 +52,14 @@ type Metrics struct {
 // Metrics returns a snapshot. It looks at every slot.
 func (c *Cache) Metrics() Metrics {
 	m := Metrics{
-		Misses: c.count.misses.Load(), Refused: c.count.refused.Load(),
+		Refused:   c.count.refused.Load(),
 		QueueFull: c.count.queueFull.Load(), NoRoom: c.count.noRoom.Load(),
 		Evicted: c.count.evicted.Load(), Corrupt: c.count.corrupt.Load(),
 		ReadErrors: c.count.readErrors.Load(), WriteErrors: c.count.writeErrors.Load(),
-		DiskFull: c.count.diskFull.Load(), PendingBytes: c.count.pending.Load(),
+		DiskFull: c.count.diskFull.Load(), MovedBytes: c.count.moved.Load(), PendingBytes: c.count.pending.Load(), Outs: c.count.outs.Load(),
+	}
+	for i := range c.count.misses {
+		m.Misses += c.count.misses[i].Load()
 	}
 	m.Refused += m.QueueFull
 	for _, v := range c.volumes {
@@ -56,14 +71,17 @@ func (c *Cache) Metrics() Metrics {
 func (v *volume) addTo(m *Metrics) {
 	v.mu.Lock()
 	high := v.mu.space.high
+	if v.mu.down {
+		m.Down++
+	}
 	m.Bytes += v.mu.bytes
 	m.CapacityBytes += v.capacity
 	m.AllocatedBytes += v.mu.reserved + metaBytes(high, v.mu.objects.high())
 	for i := range v.mu.policy.queues {
 		q := &v.mu.policy.queues[i]
-		m.Blocks += q.blocks
-		m.QueueBlocks[i] += q.blocks
-		m.QueueBytes[i] += int64(q.units) * unit
+		m.Blocks += q.blocks()
+		m.QueueBlocks[i] += q.blocks()
+		m.QueueBytes[i] += int64(q.units()) * unit
 	}
 	v.mu.Unlock()
 	for n := uint32(1); n <= high; n++ {

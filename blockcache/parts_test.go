@@ -20,11 +20,15 @@ func TestSpaceTilesWithoutOverlap(t *testing.T) {
 	for range 50_000 {
 		if rng.IntN(100) < 55 {
 			units := 1 + rng.Uint32N(64)
-			n := p.take(units)
+			n := p.promise(units)
 			if n == 0 {
 				continue
 			}
 			s := slots.at(n)
+			if !p.place(n) {
+				p.breakPromise(n)
+				continue
+			}
 			s.state.Store(slotReady)
 			if s.units < units {
 				t.Fatalf("asked for %d units, got %d", units, s.units)
@@ -54,7 +58,7 @@ func TestSpaceTilesWithoutOverlap(t *testing.T) {
 	if p.frontier != 0 || p.last != 0 {
 		t.Errorf("frontier %d after all was given back", p.frontier)
 	}
-	if n := p.take(limit); n == 0 {
+	if n := p.promise(limit); n == 0 || !p.place(n) || p.free() != 0 {
 		t.Error("the whole space can't be taken again")
 	}
 }

@@ -51,22 +51,20 @@ func (h header) encode() []byte {
 }
 
 // decodeHeader reads a header page. An empty or zeroed page, as a crash during
-// creation leaves it, is fresh and no error.
+// creation leaves it, is fresh and no error; so is one that begins as ours and
+// is torn.
 func decodeHeader(b []byte) (h header, fresh bool, err error) {
-	if len(b) < headerSize || zero(b) {
-		if zero(b) {
-			return header{}, true, nil
-		}
-		return header{}, false, fmt.Errorf("%w: a header of %d bytes", ErrFormat, len(b))
+	if zero(b) {
+		return header{}, true, nil
 	}
-	if string(b[:8]) != magic {
-		return header{}, false, fmt.Errorf("%w: unknown magic %q", ErrFormat, b[:8])
+	if len(b) < 16 || string(b[:8]) != magic {
+		return header{}, false, fmt.Errorf("%w: it begins with %q", ErrFormat, b[:min(len(b), 8)])
 	}
 	if v := binary.LittleEndian.Uint32(b[8:]); v != formatVersion {
 		return header{}, false, fmt.Errorf("%w: format %d, this program reads format %d", ErrFormat, v, formatVersion)
 	}
-	if binary.LittleEndian.Uint32(b[12:]) != block.Checksum(b[16:headerSize]) {
-		return header{}, false, fmt.Errorf("%w: checksum of the header", ErrFormat)
+	if len(b) < headerSize || binary.LittleEndian.Uint32(b[12:]) != block.Checksum(b[16:headerSize]) {
+		return header{}, true, nil
 	}
 	return header{blockSize: int64(binary.LittleEndian.Uint64(b[16:]))}, false, nil
 }

@@ -13,20 +13,31 @@ import (
 // scanSize is how much metadata is read at once, in bytes.
 const scanSize = 1 << 20
 
+// The names of a volume's files.
+const (
+	dataName    = "headstart.data"
+	blocksName  = "headstart.blocks"
+	objectsName = "headstart.objects"
+)
+
 // open brings the files of the volume up and puts what they hold into the
 // index.
-func (v *volume) open(root *os.Root, open opener) error {
+func (v *volume) open(root *os.Root) error {
 	var err error
 	if v.lock, err = lockDir(root); err != nil {
 		return err
 	}
+	v.data, v.blocks, v.objects = nil, nil, nil
 	for _, f := range []struct {
 		name string
 		file *file
-	}{{"headstart.data", &v.data}, {"headstart.blocks", &v.blocks}, {"headstart.objects", &v.objects}} {
-		if *f.file, err = open(root, f.name); err != nil {
+	}{{dataName, &v.data}, {blocksName, &v.blocks}, {objectsName, &v.objects}} {
+		if *f.file, err = v.opener(root, f.name); err != nil {
 			return v.abandon(err)
 		}
+	}
+	if v.identity, err = root.Stat(dataName); err != nil {
+		return v.abandon(err)
 	}
 	if err := v.readHeaders(); err != nil {
 		return v.abandon(err)
@@ -44,8 +55,11 @@ func (v *volume) open(root *os.Root, open opener) error {
 	return nil
 }
 
-// abandon closes what open has opened.
+// abandon closes what open has opened, and forgets what it has read.
 func (v *volume) abandon(err error) error {
+	v.mu.Lock()
+	v.retireAllLocked()
+	v.mu.Unlock()
 	for _, f := range [...]file{v.data, v.blocks, v.objects} {
 		if f != nil {
 			err = errors.Join(err, f.Close())
@@ -127,11 +141,12 @@ func (v *volume) recover() error {
 	if err != nil {
 		return fmt.Errorf("read the records of %s: %w", v.dir, err)
 	}
-	cells, err := v.scanCells()
+	cells, err := scanCells(v.objects)
 	if err != nil {
 		return fmt.Errorf("read the objects of %s: %w", v.dir, err)
 	}
-	list = v.pickLocked(list, cells.high)
+	list, wrong := v.pickLocked(list, cells.high)
+	v.mu.wrong = wrong
 	v.tileLocked(list)
 	v.fillLocked(list)
 	v.adoptCellsLocked(cells)
@@ -140,8 +155,9 @@ func (v *volume) recover() error {
 }
 
 // pickLocked drops records that can't all be true: beyond the capacity, two on
-// the same bytes, two of the same block. The younger ones stay.
-func (v *volume) pickLocked(list []found, cells uint32) []found {
+// the same bytes, two of the same block. The younger ones stay; the slots of the
+// others come back as wrong.
+func (v *volume) pickLocked(list []found, cells uint32) (kept []found, wrong []uint32) {
 	var high uint32
 	for _, f := range list {
 		v.mu.seq = max(v.mu.seq, f.seq)
@@ -153,20 +169,27 @@ func (v *volume) pickLocked(list []found, cells uint32) []found {
 	list = slices.DeleteFunc(list, func(f found) bool {
 		double := seen[f.id]
 		seen[f.id] = true
-		return double || f.end() > end
+		if double || f.end() > end {
+			wrong = append(wrong, f.n)
+			return true
+		}
+		return false
 	})
 	slices.SortFunc(list, func(a, b found) int { return int(int64(a.start) - int64(b.start)) })
-	kept := list[:0]
+	kept = list[:0]
 	for _, f := range list {
 		if len(kept) > 0 && uint64(f.start) < kept[len(kept)-1].end() {
-			if f.seq < kept[len(kept)-1].seq {
+			last := kept[len(kept)-1]
+			if f.seq < last.seq {
+				wrong = append(wrong, f.n)
 				continue
 			}
+			wrong = append(wrong, last.n)
 			kept = kept[:len(kept)-1]
 		}
 		kept = append(kept, f)
 	}
-	return kept
+	return kept, wrong
 }
 
 // tileLocked lays the tiles of the blocks, in the order of the file, and
@@ -193,6 +216,7 @@ func (v *volume) tileLocked(list []found) {
 		}
 		p.frontier = f.start
 		p.append(f.n, unitsOf(int(f.size)))
+		p.slots.at(f.n).placed = true
 	}
 }
 
@@ -210,7 +234,7 @@ func (v *volume) fillLocked(list []found) {
 			v.mu.space.give(f.n)
 			continue
 		}
-		v.mu.policy.insert(f.n)
+		v.mu.policy.insert(f.n, false)
 		v.mu.objects.hold(keyOf(f.id))
 		v.mu.bytes += int64(f.size)
 	}
@@ -231,10 +255,11 @@ type cellScan struct {
 	high  uint32
 }
 
-// scanCells reads the descriptions of all objects, the youngest of each.
-func (v *volume) scanCells() (cellScan, error) {
+// scanCells reads the descriptions of all objects in a file, the youngest of
+// each.
+func scanCells(f file) (cellScan, error) {
 	out := cellScan{byKey: map[objectKey]*description{}}
-	err := scan(v.objects, cellSize, func(n uint32, b []byte) {
+	err := scan(f, cellSize, func(n uint32, b []byte) {
 		out.high = n
 		var c cell
 		if !c.decode(b) {
@@ -297,9 +322,15 @@ func (v *volume) adoptDataLocked() error {
 // eachObject yields what the volume knows of the objects that it has blocks
 // of. It answers false when the caller has had enough.
 func (v *volume) eachObject(yield func(block.Object, block.Meta) bool) bool {
-	cells, err := v.scanCells()
+	v.mu.Lock()
+	objects, down := v.objects, v.mu.down || !v.mu.opened
+	v.mu.Unlock()
+	if down {
+		return true
+	}
+	cells, err := scanCells(objects)
 	if err != nil {
-		v.count.readErrors.Add(1)
+		v.readFailed()
 		return true
 	}
 	for key, d := range cells.byKey {

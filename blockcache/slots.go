@@ -12,11 +12,12 @@ import (
 //
 //	           take                written (writer)
 //	vacant ───────────▶ pending ─────────────────▶ ready
-//	  ▲ │ recover                  checked (reader)  │
-//	  │ └─────────────▶ unchecked ────────────────▶──┤
-//	  │                                              │
-//	  └──────────── dying ◀──────────────────────────┘
-//	       reap                retire (from any of the three)
+//	 ▲ ▲ │ recover                 checked (reader)  │
+//	 │ │ └────────────▶ unchecked ────────────────▶──┤
+//	 │ │                                             │
+//	 │ └─────────── dying ◀──────────────────────────┘
+//	 │     reap               retire (from any of the three)
+//	 └────────────▶ claimed: kept free of blocks while a hole is made
 //
 // A slot is in the index from take or recover on until retire. It becomes
 // vacant, and its bytes may be written again, only when nobody holds a pin.
@@ -26,11 +27,12 @@ const (
 	slotUnchecked
 	slotReady
 	slotDying
+	slotClaimed
 )
 
 // slot is one tile of a volume: a block, or a vacant stretch. 0 is nobody's
-// number. It holds no pointers, so that the garbage collector skips a million
-// of them.
+// number. It is one cache line, and holds no pointers, so that the garbage
+// collector skips a million of them.
 type slot struct {
 	// id, start, size and crc are written under the volume's lock while the slot
 	// is vacant, and don't change until it is vacant again: who holds a pin reads
@@ -43,10 +45,12 @@ type slot struct {
 
 	// The rest is guarded by the volume's lock.
 	units       uint32 // what the tile spans
-	next, prev  uint32 // neighbours in an eviction queue or in a bin
+	next, prev  uint32 // neighbours in a list of the policy or in a bin
 	left, right uint32 // neighbours in the file
-	seen        uint32 // hits that the eviction has already honoured
+	seen        uint8  // hits that the policy has already honoured, modulo 256
+	protected   bool   // which list of its queue has it
 	queue       block.Queue
+	placed      bool // it is a tile; a block that waits to be written may not be one yet
 }
 
 // written is the writer's edge: false means that the block was dropped.
@@ -119,8 +123,14 @@ func (t *slotTable) pin(n, stripe uint32) *atomic.Uint64 {
 	return &t.segs[n>>segBits].Load().pins[stripe&(stripes-1)][n&segMask]
 }
 
-// letGo takes back what was added to a pin word.
-func (t *slotTable) letGo(n, stripe uint32, weight uint64) { t.pin(n, stripe).Add(-weight) }
+// letGo takes back a pin of the writer's, which is on stripe 0.
+func (t *slotTable) letGo(n uint32) { t.pin(n, 0).Add(^uint64(0)) }
+
+// both returns slot n and its pin word of one stripe.
+func (t *slotTable) both(n, stripe uint32) (*slot, *atomic.Uint64) {
+	seg := t.segs[n>>segBits].Load()
+	return &seg.slots[n&segMask], &seg.pins[stripe&(stripes-1)][n&segMask]
+}
 
 // pinned reports whether anybody holds n. Stripes are read one after another:
 // a pin is given back where it was taken, so a lasting one is always seen; who

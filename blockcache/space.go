@@ -26,6 +26,9 @@ type space struct {
 	last     uint32                       // the tile that ends at the frontier
 	// limit is where the frontier must stop: it yields to the metadata.
 	limit uint32
+	// spare is what the bins hold, unplaced what is promised to blocks that have
+	// no place yet: in units.
+	spare, unplaced uint64
 	// numbers is the list of slot numbers that are not tiles; high is the highest
 	// number ever used, mayUse tells whether it may grow.
 	numbers, high uint32
@@ -62,27 +65,59 @@ func (p *space) giveNumber(n uint32) {
 	p.slots.at(n).next, p.numbers = p.numbers, n
 }
 
-// take returns a tile of the given length, or 0 when there is none. The tile
-// is a bit longer when there is no slot number for the rest.
-func (p *space) take(units uint32) uint32 {
-	if n := p.find(units); n != 0 {
-		p.unbin(n)
-		p.split(n, units)
-		return n
-	}
-	if p.frontier+units > p.limit {
-		return 0
-	}
+// free returns how many units are neither taken nor promised.
+func (p *space) free() int64 {
+	return int64(p.spare) + int64(p.limit) - int64(p.frontier) - int64(p.unplaced)
+}
+
+// promise gives a block a slot number and the right to a place; 0 when there
+// is no number left.
+func (p *space) promise(units uint32) uint32 {
 	n := p.number()
-	// Without a number nothing is taken; with one, the limit may have moved.
-	if n == 0 || p.frontier+units > p.limit {
-		if n != 0 {
-			p.giveNumber(n)
-		}
-		return 0
+	if n != 0 {
+		p.slots.at(n).units, p.slots.at(n).placed = units, false
+		p.unplaced += uint64(units)
 	}
-	p.append(n, units)
 	return n
+}
+
+// breakPromise takes the number back from a block that never had a place.
+func (p *space) breakPromise(n uint32) {
+	s := p.slots.at(n)
+	p.unplaced -= uint64(s.units)
+	s.units = 0
+	p.giveNumber(n)
+}
+
+// place makes n a tile of its length, and reports whether there was a place.
+func (p *space) place(n uint32) bool {
+	s := p.slots.at(n)
+	if hole := p.find(s.units); hole != 0 {
+		p.carve(n, hole)
+	} else if p.frontier+s.units <= p.limit {
+		p.append(n, s.units)
+	} else {
+		return false
+	}
+	s.placed = true
+	p.unplaced -= uint64(s.units)
+	return true
+}
+
+// carve makes n the front of a vacant tile.
+func (p *space) carve(n, hole uint32) {
+	p.unbin(hole)
+	s, h := p.slots.at(n), p.slots.at(hole)
+	s.start, s.left, s.right = h.start, h.left, hole
+	if s.left != 0 {
+		p.slots.at(s.left).right = n
+	}
+	h.start, h.units, h.left = h.start+s.units, h.units-s.units, n
+	if h.units > 0 {
+		p.bin(hole)
+		return
+	}
+	p.join(n, hole)
 }
 
 // append makes n the tile behind the frontier.
@@ -121,28 +156,6 @@ func (p *space) find(units uint32) uint32 {
 	return 0
 }
 
-// split cuts tile n down to the given length; the rest becomes vacant.
-func (p *space) split(n, units uint32) {
-	s := p.slots.at(n)
-	if s.units == units {
-		return
-	}
-	rest := p.number()
-	if rest == 0 {
-		return
-	}
-	r := p.slots.at(rest)
-	r.start, r.units = s.start+units, s.units-units
-	r.left, r.right = n, s.right
-	s.units, s.right = units, rest
-	if r.right != 0 {
-		p.slots.at(r.right).left = rest
-	} else {
-		p.last = rest
-	}
-	p.bin(rest)
-}
-
 // give makes tile n vacant and joins it with vacant neighbours; at the
 // frontier it is given up altogether. It returns the vacant tile, 0 when the
 // frontier moved back.
@@ -168,6 +181,23 @@ func (p *space) give(n uint32) uint32 {
 	s.units = 0
 	p.giveNumber(n)
 	return 0
+}
+
+// claim takes a vacant tile out of its bin, for nobody to lay a block there;
+// unclaim makes it vacant again.
+func (p *space) claim(n uint32) uint32 {
+	p.unbin(n)
+	s := p.slots.at(n)
+	p.spare += uint64(s.units)
+	s.state.Store(slotClaimed)
+	return n
+}
+
+func (p *space) unclaim(n uint32) {
+	s := p.slots.at(n)
+	p.spare -= uint64(s.units)
+	s.state.Store(slotVacant)
+	p.give(n)
 }
 
 // vacant reports whether tile n is in a bin: a slot that has just left its
@@ -197,11 +227,13 @@ func (p *space) bin(n uint32) {
 	}
 	p.bins[b] = n
 	p.filled[b/64] |= 1 << (b % 64)
+	p.spare += uint64(s.units)
 }
 
 func (p *space) unbin(n uint32) {
 	s := p.slots.at(n)
 	b := binOf(s.units)
+	p.spare -= uint64(s.units)
 	if s.next != 0 {
 		p.slots.at(s.next).prev = s.prev
 	}

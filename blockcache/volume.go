@@ -2,11 +2,10 @@ package blockcache
 
 import (
 	"errors"
-	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"headstart/engine/block"
@@ -21,6 +20,13 @@ type volume struct {
 	log       *slog.Logger
 	index     *index
 	count     *counters
+
+	opener    opener
+	ioTimeout time.Duration
+	// identity is the data file, to be known again by.
+	identity os.FileInfo
+	// complaint is the keeper's: what it has logged last.
+	complaint string
 
 	lock                  *os.File
 	data, blocks, objects file
@@ -41,12 +47,24 @@ type volume struct {
 		ceiling   uint32
 		fullUntil time.Time
 		// trim: give disk blocks behind the frontier back as it moves.
-		trim   bool
-		closed bool
-		jobs   []job
+		trim bool
+		// closed: no more jobs; finished: the writer has gone, and the last lease
+		// takes the files with it.
+		closed, finished bool
+		jobs             []job
 		// bytes is what live blocks hold.
 		bytes int64
+		// wrong are the slots whose records were found to be no good.
+		wrong []uint32
+		// opened: there are files. down: they are not to be used.
+		opened, down bool
 	}
+
+	// trouble counts failed reads and writes, and wanes. busySince is when the
+	// writer began what it is doing, in Unix nanoseconds; 0 when it is idle.
+	trouble, busySince atomic.Int64
+	// coldReads bounds the reads that wait for the disk.
+	coldReads chan struct{}
 
 	// pending has the bytes of blocks that are not on disk yet.
 	pending struct {
@@ -57,49 +75,66 @@ type volume struct {
 	// wake tells the writer that jobs has grown; idle is closed when it has gone.
 	wake chan struct{}
 	idle chan struct{}
+	// stop ends the keeper, kept is closed when it has gone.
+	stop, kept chan struct{}
 
 	// checking keeps readers from verifying the same block side by side.
 	checking [64]sync.Mutex
 	scratch  *sync.Pool // *[scratchSize]byte
 }
 
-const scratchSize = 128 << 10
+const (
+	scratchSize  = 128 << 10
+	maxColdReads = 256
+)
 
 func newVolume(number uint8, p Path, o Options) *volume {
 	v := &volume{
 		number: number, dir: p.Dir, blockSize: o.blockSize(), capacity: p.TotalBytes,
 		log: o.Logger, slots: newSlotTable(maxSlots(p.TotalBytes)),
 		wake: make(chan struct{}, 1), idle: make(chan struct{}),
+		stop: make(chan struct{}), kept: make(chan struct{}),
+		opener: o.open, ioTimeout: o.IOTimeout, coldReads: make(chan struct{}, maxColdReads),
+	}
+	if v.opener == nil {
+		v.opener = openDiskFile
+	}
+	if v.ioTimeout == 0 {
+		v.ioTimeout = time.Second
 	}
 	if v.log == nil {
 		v.log = slog.Default()
 	}
-	v.mu.space = space{slots: &v.slots, mayUse: v.mayUseSlot}
 	v.mu.policy.slots = &v.slots
-	v.mu.objects = newObjectTable()
-	v.mu.ceiling = maxSlots(p.TotalBytes)
-	v.fitLocked(0, 0)
+	v.resetLocked()
 	v.mu.policy.setShares(v.mu.space.limit, p.shares())
 	v.pending.bufs = map[uint32]*block.Buf{}
 	return v
 }
 
-// start opens the volume and starts its writer, which close stops.
-func (v *volume) start(open opener) error {
-	if open == nil {
-		open = openDiskFile
+// resetLocked makes the volume an empty one; no slot may be in use.
+func (v *volume) resetLocked() {
+	v.mu.space = space{slots: &v.slots, mayUse: v.mayUseSlot}
+	v.mu.objects = newObjectTable()
+	v.mu.ceiling, v.mu.fullUntil = maxSlots(v.capacity), time.Time{}
+	v.mu.reserved, v.mu.trim = 0, false
+	v.fitLocked(0, 0)
+}
+
+// start brings the volume up and starts its writer and its keeper, which close
+// stops. A directory that can't be used now is tried again; only one that
+// belongs to somebody else is an error.
+func (v *volume) start() error {
+	v.mu.down = true
+	err := v.bringUp()
+	if errors.Is(err, errLocked) || errors.Is(err, ErrFormat) {
+		return err
 	}
-	root, err := openRoot(v.dir)
 	if err != nil {
-		return err
-	}
-	if err := errors.Join(v.open(root, open), root.Close()); err != nil {
-		return err
+		v.complain(err)
 	}
 	go v.write() // until close
-	var m Metrics
-	v.addTo(&m)
-	v.log.Info("cache directory open", "dir", v.dir, "capacity", v.capacity, "blocks", m.Blocks, "bytes", m.Bytes)
+	go v.keep()  // until close
 	return nil
 }
 
@@ -120,13 +155,27 @@ func overhead(capacity int64) int64 { return 32<<10 + capacity>>11 }
 // fitLocked moves the limit of the space to what the metadata leaves, and
 // reports whether the space respects it already: if not, nothing changes.
 func (v *volume) fitLocked(slots, cells uint32) bool {
-	left := (v.capacity - overhead(v.capacity) - metaBytes(slots, cells)) &^ (pageSize - 1)
+	total := v.capacity - overhead(v.capacity)
+	left := (total - metaBytes(slots, cells)) &^ (pageSize - 1)
 	used := max(int64(v.mu.space.frontier)*unit, v.mu.reserved)
 	if used > left {
 		return false
 	}
-	v.mu.space.limit = min(uint32(left/unit), v.mu.ceiling)
+	// Some room for more metadata is kept while nothing lies there.
+	spare := (total - metaBytes(slots+spareOf(slots), cells+spareOf(cells))) &^ (pageSize - 1)
+	v.mu.space.limit = min(uint32(max(spare, used)/unit), v.mu.ceiling)
 	return true
+}
+
+// spareOf returns how many slots or cells more than there are there should be
+// room for.
+func spareOf(n uint32) uint32 { return 64 + n/32 }
+
+// crampedLocked reports whether metadata is about to run out of room.
+func (v *volume) crampedLocked() bool {
+	slots, cells := v.mu.space.high, v.mu.objects.high()
+	left := v.capacity - overhead(v.capacity) - metaBytes(slots+spareOf(slots)/2, cells+spareOf(cells)/2)
+	return max(int64(v.mu.space.frontier)*unit, v.mu.reserved) > left
 }
 
 func (v *volume) mayUseSlot(high uint32) bool {
@@ -138,47 +187,35 @@ func (v *volume) mayUseCell(high uint32) bool { return v.fitLocked(v.mu.space.hi
 // maxSlots is how many tiles a file of that many bytes can have.
 func maxSlots(capacity int64) uint32 { return uint32(capacity/unit) + 1 }
 
-// takeLocked finds room for a block of the given size, if need be by evicting
-// others, and returns its slot; 0 when all that could go is held.
-func (v *volume) takeLocked(size int, queue block.Queue) uint32 {
-	units := unitsOf(size)
-	for {
-		if n := v.mu.space.take(units); n != 0 {
-			return n
+// takeLocked makes room for a block of so many units, if need be by evicting
+// others, and returns its slot; 0 when all that could go is held. first is the
+// block to evict before all others, 0 for none. Where the bytes will lie is for
+// the writer to find.
+func (v *volume) takeLocked(units uint32, queue block.Queue, first uint32) uint32 {
+	for v.mu.space.free() < int64(units) {
+		n := first
+		if n == 0 {
+			v.mu.policy.ghosts.fit(int(v.mu.space.high))
+			n = v.mu.policy.victim(queue, units)
 		}
-		n := v.mu.policy.victim(queue, units)
 		if n == 0 {
 			return 0
 		}
-		v.evictAroundLocked(n, units)
+		v.evictLocked(n)
+		first = 0
 	}
+	n := v.mu.space.promise(units)
+	if n == 0 && len(v.mu.jobs) == 0 {
+		v.pushLocked(job{kind: jobRoom})
+	}
+	return n
 }
 
-// evictAroundLocked evicts the victim and, when the hole is too small, its
-// neighbours in the file until it is large enough or they are held.
-func (v *volume) evictAroundLocked(n, units uint32) {
+// evictLocked takes a block out that has to make room, and remembers it.
+func (v *volume) evictLocked(n uint32) uint32 {
 	v.count.evicted.Add(1)
-	hole := v.retireLocked(n)
-	for hole != 0 {
-		s := v.slots.at(hole)
-		if s.units >= units {
-			return
-		}
-		next := s.right
-		if next == 0 || !v.evictableLocked(next) {
-			next = s.left
-		}
-		if next == 0 || !v.evictableLocked(next) {
-			return
-		}
-		v.count.evicted.Add(1)
-		hole = v.retireLocked(next)
-	}
-}
-
-func (v *volume) evictableLocked(n uint32) bool {
-	st := v.slots.at(n).state.Load()
-	return (st == slotReady || st == slotUnchecked) && !v.slots.pinned(n)
+	v.mu.policy.evicted(n)
+	return v.retireLocked(n)
 }
 
 // retireLocked takes a block out of index and queue, and makes its space
@@ -186,10 +223,13 @@ func (v *volume) evictableLocked(n uint32) bool {
 // vacant tile that came of it, 0 for none.
 func (v *volume) retireLocked(n uint32) uint32 {
 	s := v.slots.at(n)
-	h := hashID(s.id)
-	if !v.index.remove(h, makeWord(h, v.number, n)) {
+	switch s.state.Load() {
+	case slotPending, slotUnchecked, slotReady:
+	default:
 		return 0
 	}
+	h := hashID(s.id)
+	v.index.remove(h, makeWord(h, v.number, n))
 	v.mu.policy.remove(n)
 	s.retire()
 	v.mu.dying++
@@ -205,10 +245,15 @@ func (v *volume) reapLocked(n uint32) uint32 {
 	}
 	v.mu.dying--
 	v.mu.objects.release(keyOf(s.id))
-	hole := v.mu.space.give(n)
+	var hole uint32
+	if s.placed {
+		hole = v.mu.space.give(n)
+	} else {
+		v.mu.space.breakPromise(n)
+	}
 	if v.mu.dying == 0 {
 		switch {
-		case v.mu.closed:
+		case v.mu.finished:
 			v.unmapLocked()
 		case v.mu.trim:
 			v.mu.trim = false
@@ -219,38 +264,27 @@ func (v *volume) reapLocked(n uint32) uint32 {
 }
 
 // unpin gives back what pin took; weight is what was added.
-func (v *volume) unpin(n, stripe uint32, weight uint64) {
-	v.slots.letGo(n, stripe, weight)
-	if v.slots.at(n).state.Load() == slotDying {
-		v.mu.Lock()
-		v.reapLocked(n)
-		v.mu.Unlock()
+func (v *volume) unpin(token, weight uint64) {
+	s, pins := v.slots.both(slotOf(token), uint32(token>>32))
+	pins.Add(-weight)
+	if s.state.Load() == slotDying {
+		v.reap(slotOf(token))
 	}
 }
 
-// token names a pin in a lease.
+func (v *volume) reap(n uint32) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.reapLocked(n)
+}
+
+// token names a pin in a lease: the stripe above the slot's number.
 func token(n, stripe uint32) uint64 { return uint64(stripe)<<32 | uint64(n) }
 
-// ReleaseLease implements block.Memory.
-func (v *volume) ReleaseLease(token uint64) { v.unpin(uint32(token), uint32(token>>32), onePin) }
+func slotOf(token uint64) uint32 { return uint32(token) }
 
-// CopyLease implements block.Memory. It reads the file rather than the
-// mapping: a page that is gone is an error then, not a fault, and one that is
-// cold costs a thread, not a processor.
-func (v *volume) CopyLease(token uint64, lent []byte, off int, dst []byte) (int, error) {
-	n := uint32(token)
-	dst = dst[:min(len(dst), len(lent)-off)]
-	got, err := v.data.ReadAt(dst, int64(v.slots.at(n).start)*unit+int64(off))
-	if got == len(dst) {
-		return got, nil
-	}
-	v.count.readErrors.Add(1)
-	v.drop(n)
-	if err == io.EOF {
-		err = io.ErrUnexpectedEOF
-	}
-	return got, fmt.Errorf("read a cached block of %s: %w", v.dir, err)
-}
+// ReleaseLease implements block.Memory.
+func (v *volume) ReleaseLease(token uint64) { v.unpin(token, onePin) }
 
 // drop takes the block out for good: its record goes too. The caller holds a
 // pin. It reports whether the block was still there.
@@ -261,19 +295,9 @@ func (v *volume) drop(n uint32) bool {
 	if v.mu.closed || s.state.Load() == slotDying {
 		return false
 	}
-	v.pushLocked(job{kind: jobErase, n: n})
+	v.pushLocked(job{kind: jobErase, list: []uint32{n}})
 	v.retireLocked(n)
 	return true
-}
-
-// lease lends the block of a pinned slot out. Without one it has let go of the
-// pin.
-func (v *volume) lease(n, stripe uint32) (block.Lease, bool) {
-	s := v.slots.at(n)
-	if s.state.Load() == slotReady {
-		return v.lend(s, token(n, stripe)), true
-	}
-	return v.leaseSlow(n, stripe)
 }
 
 func (v *volume) lend(s *slot, token uint64) block.Lease {
@@ -281,9 +305,10 @@ func (v *volume) lend(s *slot, token uint64) block.Lease {
 }
 
 // leaseSlow lends a block that is not ready: one that is still being written
-// from its buffer, one of before the restart after a look at its bytes.
-func (v *volume) leaseSlow(n, stripe uint32) (block.Lease, bool) {
-	s := v.slots.at(n)
+// from its buffer, one of before the restart after a look at its bytes. Without
+// a lease it has let go of the pin.
+func (v *volume) leaseSlow(at hold) (block.Lease, bool) {
+	s, n := at.s, slotOf(at.token)
 	if s.state.Load() == slotPending {
 		v.pending.Lock()
 		b := v.pending.bufs[n]
@@ -292,7 +317,7 @@ func (v *volume) leaseSlow(n, stripe uint32) (block.Lease, bool) {
 		}
 		v.pending.Unlock()
 		if b != nil {
-			v.unpin(n, stripe, onePin)
+			v.unpin(at.token, onePin)
 			return b.Lease(), true
 		}
 	}
@@ -300,78 +325,49 @@ func (v *volume) leaseSlow(n, stripe uint32) (block.Lease, bool) {
 		v.check(n)
 	}
 	if s.state.Load() == slotReady {
-		return v.lend(s, token(n, stripe)), true
+		return v.lend(s, at.token), true
 	}
-	v.unpin(n, stripe, onePin)
+	v.unpin(at.token, onePin)
 	return block.Lease{}, false
 }
 
-// check verifies the bytes of an unchecked slot; wrong ones cost the block.
-func (v *volume) check(n uint32) {
-	mu := &v.checking[n%uint32(len(v.checking))]
-	mu.Lock()
-	defer mu.Unlock()
-	s := v.slots.at(n)
-	if s.state.Load() != slotUnchecked {
-		return
-	}
-	err := v.verify(s)
-	if err == nil {
-		s.checked()
-		return
-	}
-	if !v.drop(n) {
-		return // somebody else did, and counted it
-	}
-	if errors.Is(err, block.ErrCorrupt) {
-		v.count.corrupt.Add(1)
-	} else {
-		v.count.readErrors.Add(1)
-	}
-}
-
-// verify reads a block and compares its checksum.
-func (v *volume) verify(s *slot) error {
-	buf := v.scratch.Get().(*[scratchSize]byte)
-	defer v.scratch.Put(buf)
-	off, left, sum := int64(s.start)*unit, int(s.size), checksum{}
-	for left > 0 {
-		p := buf[:min(left, len(buf))]
-		if n, err := v.data.ReadAt(p, off); n < len(p) {
-			if err == io.EOF {
-				return block.ErrCorrupt
-			}
-			return err
-		}
-		sum.add(p)
-		v.arena.wrote(off, p)
-		off, left = off+int64(len(p)), left-len(p)
-	}
-	if sum.crc != s.crc {
-		return block.ErrCorrupt
-	}
-	return nil
-}
-
-// unmapLocked ends a closed volume, when nobody holds a byte of it.
+// unmapLocked closes the files, when nobody holds a byte of them.
 func (v *volume) unmapLocked() {
+	if !v.mu.opened {
+		return
+	}
+	v.mu.opened = false
 	err := errors.Join(v.arena.close(), v.data.Close(), v.blocks.Close(), v.objects.Close(), v.lock.Close())
 	if err != nil {
 		v.log.Warn("close cache directory", "dir", v.dir, "error", err)
 	}
 }
 
-// close stops the writer, lets go of all blocks and closes the files as soon
-// as no lease is left. What is on disk stays.
+// close stops writer and keeper, lets go of all blocks and closes the files as
+// soon as no lease is left. What is on disk stays. A disk that does not answer
+// is not waited for.
 func (v *volume) close() {
 	v.mu.Lock()
 	v.mu.closed = true
 	v.mu.Unlock()
+	close(v.stop)
 	v.wakeWriter()
-	<-v.idle
+	limit := time.After(v.ioTimeout)
+	for _, gone := range [...]<-chan struct{}{v.kept, v.idle} {
+		select {
+		case <-gone:
+		case <-limit:
+			v.log.Warn("cache directory does not answer, left open", "dir", v.dir)
+			v.mu.Lock()
+			v.retireAllLocked()
+			v.mu.Unlock()
+			return
+		}
+	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.mu.dying++ // keeps the files open until all blocks are out
+	v.mu.finished = true
 	v.retireAllLocked()
 	if v.mu.dying--; v.mu.dying == 0 {
 		v.unmapLocked()
@@ -382,8 +378,10 @@ func (v *volume) close() {
 func (v *volume) retireAllLocked() {
 	for i := range v.mu.policy.queues {
 		q := &v.mu.policy.queues[i]
-		for q.oldest != 0 {
-			v.retireLocked(q.oldest)
+		for _, l := range [...]*list{&q.probation, &q.protected} {
+			for l.oldest != 0 {
+				v.retireLocked(l.oldest)
+			}
 		}
 	}
 }

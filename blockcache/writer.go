@@ -14,10 +14,11 @@ type jobKind uint8
 
 const (
 	jobWrite jobKind = iota
-	jobErase         // the record of a dropped block
+	jobErase         // the records of the slots of list
 	jobClear         // all records
 	jobTrim          // disk blocks behind the frontier
 	jobFlush         // nothing: jobs are done in order
+	jobRoom          // nothing but what follows each batch: room for metadata
 )
 
 // job is one order to the writer. Its memory is the writer's.
@@ -27,6 +28,7 @@ type job struct {
 	seq   uint64
 	buf   *block.Buf
 	entry Entry
+	list  []uint32
 	done  chan<- error // for jobClear and jobFlush; has room for one
 }
 
@@ -42,11 +44,13 @@ const (
 func (v *volume) offer(e *Entry, b *block.Buf, h uint64) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.mu.closed {
+	if v.mu.closed || v.mu.down {
 		return false
 	}
 	v.liftCeilingLocked()
-	n := v.takeLocked(len(b.Bytes()), e.Queue)
+	units := unitsOf(len(b.Bytes()))
+	protect, victim := v.mu.policy.admit(h, e.Queue, units)
+	n := v.takeLocked(units, e.Queue, victim)
 	if n == 0 {
 		v.count.noRoom.Add(1)
 		return false
@@ -61,12 +65,12 @@ func (v *volume) offer(e *Entry, b *block.Buf, h uint64) bool {
 		// Somebody else offered it meanwhile.
 		v.setPending(n, nil)
 		b.Release()
-		v.slots.letGo(n, 0, onePin)
+		v.slots.letGo(n)
 		s.state.Store(slotVacant)
-		v.mu.space.give(n)
+		v.mu.space.breakPromise(n)
 		return true
 	}
-	v.mu.policy.insert(n)
+	v.mu.policy.insert(n, protect)
 	v.mu.objects.hold(keyOf(e.ID))
 	v.mu.bytes += int64(s.size)
 	v.count.pending.Add(int64(s.size))
@@ -114,26 +118,43 @@ func (v *volume) write() {
 			<-v.wake
 		}
 		for i := range batch {
-			v.do(&batch[i])
+			v.busySince.Store(time.Now().UnixNano())
+			v.do(&batch[i], v.isDown())
 			batch[i] = job{}
 		}
+		if v.busySince.Store(time.Now().UnixNano()); !v.isDown() {
+			v.giveMetadataRoom()
+		}
+		v.busySince.Store(0)
 	}
 }
 
-func (v *volume) do(j *job) {
+// do carries out an order; with the directory out of use it only settles it.
+func (v *volume) do(j *job, down bool) {
 	switch j.kind {
 	case jobWrite:
 		v.writeBlock(j)
 	case jobErase:
-		var none [recordSize]byte
-		if _, err := v.blocks.WriteAt(none[:], recordOffset(j.n)); err != nil {
-			v.count.writeErrors.Add(1)
+		if down {
+			break
+		}
+		for _, n := range j.list {
+			if err := v.eraseRecord(n); err != nil {
+				v.writeFault()
+			}
 		}
 	case jobClear:
+		if down {
+			j.done <- errDown
+			break
+		}
 		j.done <- errors.Join(v.forget(), v.trim())
 	case jobTrim:
+		if down {
+			break
+		}
 		if err := v.trim(); err != nil {
-			v.count.writeErrors.Add(1)
+			v.writeFault()
 		}
 	case jobFlush:
 		j.done <- nil
@@ -158,11 +179,17 @@ func (v *volume) writeBlock(j *job) {
 	v.setPending(j.n, nil)
 	v.count.pending.Add(-int64(len(j.buf.Bytes())))
 	j.buf.Release()
-	v.unpin(j.n, 0, onePin)
+	v.unpin(token(j.n, 0), onePin)
 }
 
 func (v *volume) writeFailed(n uint32, err error) {
-	v.count.writeErrors.Add(1)
+	if err == errNoRoom {
+		v.count.noRoom.Add(1)
+	} else if full := errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT); full {
+		v.count.writeErrors.Add(1)
+	} else {
+		v.writeFault()
+	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.retireLocked(n)
@@ -188,6 +215,12 @@ func (v *volume) liftCeilingLocked() {
 }
 
 func (v *volume) store(j *job, s *slot) error {
+	if !v.place(j.n) {
+		return errNoRoom
+	}
+	if err := v.beforeWrite(); err != nil {
+		return err
+	}
 	off := int64(s.start) * unit
 	if err := v.reserve(off + int64(s.units)*unit); err != nil {
 		return err
@@ -199,10 +232,22 @@ func (v *volume) store(j *job, s *slot) error {
 	if err := v.writeObject(j); err != nil {
 		return err
 	}
-	r := record{seq: j.seq, id: s.id, start: s.start, size: s.size, crc: s.crc, queue: s.queue}
+	return v.writeRecord(j.n, s, j.seq)
+}
+
+// writeRecord makes a block that is on disk known there.
+func (v *volume) writeRecord(n uint32, s *slot, seq uint64) error {
+	r := record{seq: seq, id: s.id, start: s.start, size: s.size, crc: s.crc, queue: s.queue}
 	var b [recordSize]byte
 	r.encode(&b)
-	_, err := v.blocks.WriteAt(b[:], recordOffset(j.n))
+	_, err := v.blocks.WriteAt(b[:], recordOffset(n))
+	return err
+}
+
+// eraseRecord makes a restart forget a block.
+func (v *volume) eraseRecord(n uint32) error {
+	var none [recordSize]byte
+	_, err := v.blocks.WriteAt(none[:], recordOffset(n))
 	return err
 }
 
@@ -267,6 +312,9 @@ func (v *volume) writeObject(j *job) error {
 	}
 	return nil
 }
+
+// errNoRoom: no place in the file could be made for a block.
+var errNoRoom = errors.New("no room")
 
 var errNoCell = errors.New("no room for the description of an object")
 

@@ -1,0 +1,139 @@
+package blockcache
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"headstart/engine/block"
+)
+
+// errSlow: the disk did not answer in time. errCut: the file was cut short.
+var (
+	errSlow = errors.New("the disk does not answer")
+	errCut  = errors.New("the file was cut short")
+)
+
+// CopyLease implements block.Memory. What is in memory is copied out of the
+// mapping; what is cold is read by a goroutine that may wait for the disk
+// longer than the caller does.
+func (v *volume) CopyLease(token uint64, lent []byte, off int, dst []byte) (int, error) {
+	s := v.slots.at(slotOf(token))
+	dst = dst[:min(len(dst), len(lent)-off)]
+	got, err := v.arena.copyResident(dst, lent[off:])
+	if err == nil && got < len(dst) {
+		err = v.readCold(int64(s.start)*unit+int64(off+got), len(dst)-got, func(p []byte) {
+			got += copy(dst[got:], p)
+		})
+	}
+	if err == nil {
+		return got, nil
+	}
+	if errors.Is(err, errCut) {
+		v.count.readErrors.Add(1)
+	} else {
+		v.readFailed()
+	}
+	v.drop(slotOf(token))
+	return got, fmt.Errorf("read a cached block of %s: %w", v.dir, err)
+}
+
+// piece is a part of a cold read: a scratch buffer, which goes back to the
+// pool, and how much of it counts.
+type piece struct {
+	buf *[scratchSize]byte
+	n   int
+	err error
+}
+
+// readCold reads n bytes of the data file and hands them to each in pieces. A
+// disk that keeps it waiting for a piece longer than it may is given up: the
+// goroutine ends when the disk answers, whenever that is.
+func (v *volume) readCold(off int64, n int, each func([]byte)) error {
+	select {
+	case v.coldReads <- struct{}{}:
+	default:
+		return block.ErrBusy
+	}
+	pieces, stop := make(chan piece, 1), make(chan struct{})
+	defer close(stop)
+	go v.readPieces(off, n, pieces, stop) // until n bytes, an error, or stop
+	limit := time.NewTimer(v.ioTimeout)
+	defer limit.Stop()
+	for n > 0 {
+		select {
+		case p := <-pieces:
+			if p.err == nil {
+				each(p.buf[:p.n])
+				n -= p.n
+			}
+			v.scratch.Put(p.buf)
+			if p.err != nil {
+				return p.err
+			}
+			limit.Reset(v.ioTimeout)
+		case <-limit.C:
+			v.hung()
+			return errSlow
+		}
+	}
+	return nil
+}
+
+func (v *volume) readPieces(off int64, n int, pieces chan<- piece, stop <-chan struct{}) {
+	defer func() { <-v.coldReads }()
+	for n > 0 {
+		p := piece{buf: v.scratch.Get().(*[scratchSize]byte)}
+		p.n, p.err = v.data.ReadAt(p.buf[:min(n, scratchSize)], off)
+		if p.n == min(n, scratchSize) {
+			p.err = nil
+		} else if p.err == io.EOF {
+			p.err = errCut
+		}
+		off, n = off+int64(p.n), n-p.n
+		select {
+		case pieces <- p:
+		case <-stop:
+			return
+		}
+		if p.err != nil {
+			return
+		}
+	}
+}
+
+// check verifies the bytes of an unchecked slot; wrong ones cost the block.
+func (v *volume) check(n uint32) {
+	mu := &v.checking[n%uint32(len(v.checking))]
+	mu.Lock()
+	defer mu.Unlock()
+	s := v.slots.at(n)
+	if s.state.Load() == slotUnchecked && v.verify(n) == nil {
+		s.checked()
+	}
+}
+
+// verify reads the block of a pinned slot and compares its checksum; a block
+// that is wrong or can't be read is dropped, and counted once.
+func (v *volume) verify(n uint32) error {
+	s, sum := v.slots.at(n), checksum{}
+	off := int64(s.start) * unit
+	err := v.readCold(off, int(s.size), func(p []byte) {
+		sum.add(p)
+		v.arena.wrote(off, p)
+		off += int64(len(p))
+	})
+	if err == nil && sum.crc != s.crc || errors.Is(err, errCut) {
+		err = block.ErrCorrupt
+	}
+	if err == nil || errors.Is(err, block.ErrBusy) || !v.drop(n) {
+		return err // right, not looked at, or dropped and counted by somebody else
+	}
+	if err == block.ErrCorrupt {
+		v.count.corrupt.Add(1)
+	} else {
+		v.readFailed()
+	}
+	return err
+}
