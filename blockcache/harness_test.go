@@ -201,6 +201,13 @@ func invariantsLocked(t testing.TB, v *volume) (blocks int) {
 		t.Fatalf("dying %d (gauge %d), bytes %d (gauge %d), objects %d (table %d)",
 			dying, v.mu.dying, size, v.mu.bytes, len(refs), len(v.mu.objects.byKey))
 	}
+	return queuedLocked(t, v, live)
+}
+
+// queuedLocked counts the blocks in the queues, each of which holds live blocks
+// of its own and no others; together they hold all.
+func queuedLocked(t testing.TB, v *volume, live map[uint32]bool) (blocks int) {
+	t.Helper()
 	for i := range v.mu.policy.queues {
 		q, count, units := &v.mu.policy.queues[i], 0, uint64(0)
 		for _, l := range [...]*list{&q.probation, &q.protected} {

@@ -59,7 +59,11 @@ func (e *Engine) resolve(ctx context.Context, r *Reader) (known *object.Known, f
 		}
 		first.lease.Release()
 		first = slot{}
-		if err != nil && !errors.Is(err, flight.ErrRetry) {
+		switch {
+		case err == nil, errors.Is(err, flight.ErrRetry):
+		case r.mode.spare != nil && !errors.Is(err, block.ErrDenied):
+			r.mode = *r.mode.spare // object storage has failed: ask those that are slow
+		default:
 			return nil, slot{}, err
 		}
 	}
@@ -90,13 +94,19 @@ func (e *Engine) startLearning(r *Reader, key object.Key, known *object.Known, f
 	}
 	most := min(int(e.Settings.ObjectStorageGetMaxBlocks.Load()), block.MaxRun)
 	run := plan.Learn(e.geometry, r.req.Offset, r.req.Size, most)
-	r.mode = e.decide(&r.req, r.query)
+	if r.mode.flights == nil {
+		r.mode = e.decide(&r.req, r.query)
+	}
 	r.learned = run
 	t := e.newTask(r.mode, r.request(run, block.UnknownMeta(r.req.Version)), nil)
 	t.fetch.Lead(f)
 	t.learning = f
 	t.run()
 }
+
+// revalidateTimeout is how long readers of a cached object wait for the store's
+// word on whether it still is the one.
+const revalidateTimeout = time.Second
 
 // revalidate asks the store whether the object still is what we know. A store
 // that does not answer leaves the old version in use: it is whole, if old.
@@ -110,7 +120,9 @@ func (e *Engine) revalidate(fetch *flight.Fetch, key object.Key, known *object.K
 		}
 		f.Land(result)
 	}()
-	meta, err := e.Origin.Head(fetch.Context(), key.Object)
+	ctx, cancel := context.WithTimeout(fetch.Context(), revalidateTimeout)
+	defer cancel()
+	meta, err := e.Origin.Head(ctx, key.Object)
 	switch {
 	case fetch.Context().Err() != nil:
 		return // nobody waits any more

@@ -67,6 +67,9 @@ func TestS38_ManyReadersOfColdBlocksCostOneGETEach(t *testing.T) {
 				synctest.Wait()
 				time.Sleep(time.Minute) // the look-ups that found nothing are over
 			}
+			for _, n := range c.nodes {
+				n.engine.Settings.ObjectStorageGetMaxBlocks.Store(1) // nothing comes along
+			}
 			before := len(c.store.gets())
 			took := c.storm(load.readers, load.blocks)
 			gets := c.store.gets()[before:]
