@@ -101,3 +101,29 @@ func TestS39_OneBlockAGETNeverGrows(t *testing.T) {
 		}
 	})
 }
+
+func TestS37_SlowFillIsNoSlowPeer(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.put(100, "v1")
+		w.learn()
+		group := "cg_write"
+		w.e.Settings.PeerCacheFillComputeGroupID.Store(&group)
+		w.know(tablet(), candidate(1, group))
+		w.peer(1, func(_ int, f *block.Fetch) reply {
+			if f.Wait {
+				return reply{after: 2 * time.Second}
+			}
+			return reply{after: time.Millisecond, all: true, status: block.StatusFilling}
+		})
+		for n := range 40 {
+			if src, _, err := w.one(30 + n); src != block.SourceStore || err != nil {
+				t.Errorf("from %v, want the hedge of a slow fill", src)
+			}
+		}
+		for _, v := range w.e.Breakers.Show() {
+			if v.SlowUntilMS != 0 || v.Failures != 0 {
+				t.Errorf("%+v: the peer is as fast as object storage, which it has to read", v)
+			}
+		}
+	})
+}

@@ -144,6 +144,9 @@ func (e *Engine) observeGet(began time.Time) {
 // noteRace tells the breakers how the candidate that the leg began with did, if
 // it was its pace that decided (S37).
 func (t *task) noteRace(peerWon bool) {
+	if t.leg.waited {
+		return // it was as fast as object storage, which it had to read itself
+	}
 	if c := t.leg.served.Load(); peerWon && c != nil {
 		t.e.Breakers.NoteRace(c.Addr, true)
 		return

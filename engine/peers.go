@@ -33,6 +33,9 @@ type peerLeg struct {
 	// ready are pieces that Next has to hand out before it reads on.
 	ready []block.Piece
 	meta  block.Meta
+	// waited: a candidate was filling, and was asked to answer when it had the
+	// blocks. Valid after the leg has ended.
+	waited bool
 	// served is the candidate whose bytes the leg hands out: written before the
 	// first of them, read by the task that gets them.
 	served atomic.Pointer[shards.Candidate]
@@ -251,6 +254,7 @@ func (p *peerLeg) askAgain() bool {
 		return false
 	}
 	p.e.Breakers.Observe(old.candidate.Addr, time.Since(old.started))
+	p.waited = true
 	old.end(block.OutcomeHit)
 	ticket, ok := p.e.Breakers.Allow(old.candidate.Addr)
 	if !ok {
