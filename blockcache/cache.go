@@ -25,6 +25,9 @@ import (
 // errClosed: the cache is closed.
 var errClosed = errors.New("the cache is closed")
 
+// ErrNoPath: the cache has no such directory.
+var ErrNoPath = errors.New("not a path of the cache")
+
 // Entry says what a block is: it is kept beside the bytes, so that blocks and
 // what is known of their objects survive a restart.
 type Entry struct {
@@ -65,11 +68,14 @@ type Options struct {
 	// IOTimeout is how long the disk may keep a reader or the writer waiting
 	// before it is taken out of use; 0 means 1 s.
 	IOTimeout time.Duration
+	// Settings may be shared with who changes them; nil means the defaults.
+	Settings *Settings
 	// Logger is nil for slog's default.
 	Logger *slog.Logger
 
 	// open is nil but in tests that put faults below the cache.
-	open opener
+	open    opener
+	diskUse func(dir string) diskUse
 }
 
 // maxPathBytes is what 32 bits of units can address.
@@ -331,6 +337,23 @@ func (c *Cache) Objects(yield func(block.Object, block.Meta) bool) {
 // out are gone for new readers at once, and their space when they come back.
 func (c *Cache) Clear(ctx context.Context) error {
 	return c.all(func(v *volume) error { return v.clear(ctx) })
+}
+
+// Resize changes how much of its disk the directory may take, in bytes: up to
+// what the cache was opened with. What is above goes at once, its disk blocks
+// soon after.
+func (c *Cache) Resize(dir string, total int64) error {
+	for _, v := range c.volumes {
+		if v.dir != dir {
+			continue
+		}
+		if least := overhead(total) + metaBytes(1, maxCells) + pages(v.blockSize); total < least || total > v.capacity {
+			return fmt.Errorf("cache path %q: %d bytes: want %d to %d; more takes a restart", dir, total, least, v.capacity)
+		}
+		v.resize(total)
+		return nil
+	}
+	return fmt.Errorf("cache path %q: %w", dir, ErrNoPath)
 }
 
 // Flush waits until every block offered so far is on disk or given up.

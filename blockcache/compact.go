@@ -189,7 +189,7 @@ func (v *volume) moveToLocked(n uint32) uint32 {
 		return 0
 	}
 	t := v.slots.at(m)
-	t.id, t.size, t.crc, t.queue = s.id, s.size, s.crc, s.queue
+	t.id, t.size, t.crc, t.queue, t.born = s.id, s.size, s.crc, s.queue, s.born
 	t.state.Store(slotPending)
 	if !v.mu.space.place(m) {
 		t.state.Store(slotVacant)
@@ -234,9 +234,10 @@ func (v *volume) copyBlock(n, m uint32, seq uint64) error {
 }
 
 // giveMetadataRoom moves the end of the data back when records and cells are
-// about to run into it, as they do when blocks become smaller.
+// about to run into it, as they do when blocks become smaller, and when the
+// limit has come down.
 func (v *volume) giveMetadataRoom() {
-	for range placeTries {
+	for range 16 * placeTries {
 		v.mu.Lock()
 		last := v.mu.space.last
 		done := !v.crampedLocked() || v.moveCostLocked(last) == cannotMove

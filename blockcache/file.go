@@ -114,6 +114,37 @@ func (f diskFile) Resident(mapped []byte) bool {
 // maxResident bounds what one question about residence may span, in bytes.
 const maxResident = 1<<20 + pageSize
 
+// diskUse is how full the file system of a directory is.
+type diskUse struct {
+	total, left        int64 // bytes
+	inodes, inodesLeft int64
+}
+
+// percent is the use of space or inodes, whichever is more.
+func (d diskUse) percent() int64 {
+	use := int64(0)
+	if d.total > 0 {
+		use = 100 - d.left*100/d.total
+	}
+	if d.inodes > 0 {
+		use = max(use, 100-d.inodesLeft*100/d.inodes)
+	}
+	return use
+}
+
+// statDisk asks the kernel; a file system that can't be asked is an empty one.
+func statDisk(dir string) diskUse {
+	var st syscall.Statfs_t
+	if err := syscall.Statfs(dir, &st); err != nil {
+		return diskUse{}
+	}
+	free := int64(st.Blocks-st.Bfree) + int64(st.Bavail) // what root alone may use is not there
+	return diskUse{
+		total: free * st.Bsize, left: int64(st.Bavail) * st.Bsize,
+		inodes: int64(st.Files), inodesLeft: int64(st.Ffree),
+	}
+}
+
 // errLocked: another process uses the directory.
 var errLocked = errors.New("another process has this cache directory open")
 

@@ -93,7 +93,11 @@ func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
 // options are those of a cache with one path of the given size.
 func options(dir string, total, blockSize int64) Options {
-	return Options{Paths: []Path{{Dir: dir, TotalBytes: total}}, BlockSize: blockSize, Logger: quiet()}
+	o := Options{Paths: []Path{{Dir: dir, TotalBytes: total}}, BlockSize: blockSize, Logger: quiet()}
+	o.Settings = NewSettings()
+	o.Settings.ScrubBytesPerSecond.Store(0)
+	o.diskUse = func(string) diskUse { return diskUse{} }
+	return o
 }
 
 func open(t testing.TB, o Options) *Cache {

@@ -61,6 +61,7 @@ func (v *volume) keep() {
 	defer close(v.kept)
 	tick := time.NewTicker(keepEvery)
 	defer tick.Stop()
+	care := upkeep{grown: time.Now()}
 	wait, retry, since := firstWait, time.Now(), time.Now()
 	for {
 		select {
@@ -70,6 +71,7 @@ func (v *volume) keep() {
 		}
 		if !v.isDown() {
 			v.examine()
+			v.tend(&care)
 			if v.isDown() {
 				if time.Since(since) > lastWait {
 					wait = firstWait

@@ -9,6 +9,7 @@ type counters struct {
 	misses                            [stripes]stripedCounter
 	refused, queueFull, noRoom        atomic.Uint64
 	evicted, corrupt, moved, outs     atomic.Uint64
+	expired, scrubbed                 atomic.Uint64
 	readErrors, writeErrors, diskFull atomic.Uint64
 	// pending is bytes that wait to be written.
 	pending atomic.Int64
@@ -30,6 +31,9 @@ type Metrics struct {
 	// Evicted counts blocks that made room, Corrupt blocks dropped because their
 	// bytes were wrong. MovedBytes were copied within a file to make a place.
 	Evicted, Corrupt, MovedBytes uint64
+	// Expired counts TTL blocks that became NORMAL ones, ScrubbedBytes what the
+	// scrubber has read and found right.
+	Expired, ScrubbedBytes uint64
 	// ReadErrors and WriteErrors are of the disk, DiskFull those writes that
 	// found no space.
 	ReadErrors, WriteErrors, DiskFull uint64
@@ -37,6 +41,8 @@ type Metrics struct {
 	// out now.
 	Outs uint64
 	Down int
+	// Limited counts directories that take nothing because their disk is full.
+	Limited int
 	// Blocks and Bytes are held now; PendingBytes of them are not on disk yet.
 	Blocks              int
 	Bytes, PendingBytes int64
@@ -57,6 +63,7 @@ func (c *Cache) Metrics() Metrics {
 		Evicted: c.count.evicted.Load(), Corrupt: c.count.corrupt.Load(),
 		ReadErrors: c.count.readErrors.Load(), WriteErrors: c.count.writeErrors.Load(),
 		DiskFull: c.count.diskFull.Load(), MovedBytes: c.count.moved.Load(), PendingBytes: c.count.pending.Load(), Outs: c.count.outs.Load(),
+		Expired: c.count.expired.Load(), ScrubbedBytes: c.count.scrubbed.Load(),
 	}
 	for i := range c.count.misses {
 		m.Misses += c.count.misses[i].Load()
@@ -74,8 +81,11 @@ func (v *volume) addTo(m *Metrics) {
 	if v.mu.down {
 		m.Down++
 	}
+	if v.mu.limited {
+		m.Limited++
+	}
 	m.Bytes += v.mu.bytes
-	m.CapacityBytes += v.capacity
+	m.CapacityBytes += v.mu.capacity
 	m.AllocatedBytes += v.mu.reserved + metaBytes(high, v.mu.objects.high())
 	for i := range v.mu.policy.queues {
 		q := &v.mu.policy.queues[i]

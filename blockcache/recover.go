@@ -216,7 +216,6 @@ func (v *volume) tileLocked(list []found) {
 		}
 		p.frontier = f.start
 		p.append(f.n, unitsOf(int(f.size)))
-		p.slots.at(f.n).placed = true
 	}
 }
 
@@ -225,7 +224,7 @@ func (v *volume) fillLocked(list []found) {
 	slices.SortFunc(list, func(a, b found) int { return int(int64(a.seq) - int64(b.seq)) })
 	for _, f := range list {
 		s := v.slots.at(f.n)
-		s.id, s.size, s.crc, s.queue = f.id, f.size, f.crc, f.queue
+		s.id, s.size, s.crc, s.queue, s.born = f.id, f.size, f.crc, f.queue, v.mu.age
 		s.state.Store(slotUnchecked)
 		h := hashID(f.id)
 		if _, ok := v.index.put(f.id, h, makeWord(h, v.number, f.n)); !ok {

@@ -39,7 +39,7 @@ type slot struct {
 	// them without the lock.
 	id    block.ID
 	state atomic.Uint32
-	start uint32 // in units
+	start uint32 // in units; nowhere until the block has a place
 	size  uint32 // of the block, in bytes
 	crc   uint32
 
@@ -50,7 +50,16 @@ type slot struct {
 	seen        uint8  // hits that the policy has already honoured, modulo 256
 	protected   bool   // which list of its queue has it
 	queue       block.Queue
-	placed      bool // it is a tile; a block that waits to be written may not be one yet
+	born        uint8 // the age of the volume when a TTL block came
+}
+
+// nowhere is the start of a block that has no place yet.
+const nowhere = ^uint32(0)
+
+// live reports whether the slot has a block that can be found.
+func (s *slot) live() bool {
+	st := s.state.Load()
+	return st == slotPending || st == slotUnchecked || st == slotReady
 }
 
 // written is the writer's edge: false means that the block was dropped.

@@ -75,7 +75,7 @@ func (p *space) free() int64 {
 func (p *space) promise(units uint32) uint32 {
 	n := p.number()
 	if n != 0 {
-		p.slots.at(n).units, p.slots.at(n).placed = units, false
+		p.slots.at(n).units, p.slots.at(n).start = units, nowhere
 		p.unplaced += uint64(units)
 	}
 	return n
@@ -99,7 +99,6 @@ func (p *space) place(n uint32) bool {
 	} else {
 		return false
 	}
-	s.placed = true
 	p.unplaced -= uint64(s.units)
 	return true
 }

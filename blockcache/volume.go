@@ -22,6 +22,8 @@ type volume struct {
 	count     *counters
 
 	opener    opener
+	set       *Settings
+	diskUse   func(dir string) diskUse
 	ioTimeout time.Duration
 	// identity is the data file, to be known again by.
 	identity os.FileInfo
@@ -43,8 +45,16 @@ type volume struct {
 		// reserved is how far the data file has disk blocks, in bytes; the writer
 		// moves it. While the disk is full, ceiling is where the space ends, in
 		// units; after fullUntil growing is tried again.
-		reserved  int64
-		ceiling   uint32
+		reserved int64
+		ceiling  uint32
+		// yield is where the space ends because others need the disk, in units;
+		// limited: they need all of it, and nothing is cached. capacity is the
+		// volume's at most.
+		yield    uint32
+		limited  bool
+		capacity int64
+		// age is moved on ages times in the life of a TTL block.
+		age       uint8
 		fullUntil time.Time
 		// trim: give disk blocks behind the frontier back as it moves.
 		trim bool
@@ -86,6 +96,7 @@ type volume struct {
 const (
 	scratchSize  = 128 << 10
 	maxColdReads = 256
+	noYield      = 1<<32 - 1
 )
 
 func newVolume(number uint8, p Path, o Options) *volume {
@@ -99,6 +110,12 @@ func newVolume(number uint8, p Path, o Options) *volume {
 	if v.opener == nil {
 		v.opener = openDiskFile
 	}
+	if v.set = o.Settings; v.set == nil {
+		v.set = NewSettings()
+	}
+	if v.diskUse = o.diskUse; v.diskUse == nil {
+		v.diskUse = statDisk
+	}
 	if v.ioTimeout == 0 {
 		v.ioTimeout = time.Second
 	}
@@ -106,6 +123,7 @@ func newVolume(number uint8, p Path, o Options) *volume {
 		v.log = slog.Default()
 	}
 	v.mu.policy.slots = &v.slots
+	v.mu.yield, v.mu.capacity = noYield, p.TotalBytes
 	v.resetLocked()
 	v.mu.policy.setShares(v.mu.space.limit, p.shares())
 	v.pending.bufs = map[uint32]*block.Buf{}
@@ -153,18 +171,16 @@ func pages(n int64) int64 { return (n + pageSize - 1) &^ (pageSize - 1) }
 func overhead(capacity int64) int64 { return 32<<10 + capacity>>11 }
 
 // fitLocked moves the limit of the space to what the metadata leaves, and
-// reports whether the space respects it already: if not, nothing changes.
+// reports whether the space respects it already.
 func (v *volume) fitLocked(slots, cells uint32) bool {
-	total := v.capacity - overhead(v.capacity)
+	total := v.mu.capacity - overhead(v.mu.capacity)
 	left := (total - metaBytes(slots, cells)) &^ (pageSize - 1)
 	used := max(int64(v.mu.space.frontier)*unit, v.mu.reserved)
-	if used > left {
-		return false
-	}
 	// Some room for more metadata is kept while nothing lies there.
 	spare := (total - metaBytes(slots+spareOf(slots), cells+spareOf(cells))) &^ (pageSize - 1)
-	v.mu.space.limit = min(uint32(max(spare, used)/unit), v.mu.ceiling)
-	return true
+	limit := uint32(max(0, spare, min(used, left)) / unit)
+	v.mu.space.limit = min(limit, v.mu.ceiling, v.mu.yield)
+	return used <= left
 }
 
 // spareOf returns how many slots or cells more than there are there should be
@@ -174,8 +190,8 @@ func spareOf(n uint32) uint32 { return 64 + n/32 }
 // crampedLocked reports whether metadata is about to run out of room.
 func (v *volume) crampedLocked() bool {
 	slots, cells := v.mu.space.high, v.mu.objects.high()
-	left := v.capacity - overhead(v.capacity) - metaBytes(slots+spareOf(slots)/2, cells+spareOf(cells)/2)
-	return max(int64(v.mu.space.frontier)*unit, v.mu.reserved) > left
+	left := v.mu.capacity - overhead(v.mu.capacity) - metaBytes(slots+spareOf(slots)/2, cells+spareOf(cells)/2)
+	return max(int64(v.mu.space.frontier)*unit, v.mu.reserved) > left || v.mu.space.frontier > v.mu.space.limit
 }
 
 func (v *volume) mayUseSlot(high uint32) bool {
@@ -223,9 +239,7 @@ func (v *volume) evictLocked(n uint32) uint32 {
 // vacant tile that came of it, 0 for none.
 func (v *volume) retireLocked(n uint32) uint32 {
 	s := v.slots.at(n)
-	switch s.state.Load() {
-	case slotPending, slotUnchecked, slotReady:
-	default:
+	if !s.live() {
 		return 0
 	}
 	h := hashID(s.id)
@@ -246,7 +260,7 @@ func (v *volume) reapLocked(n uint32) uint32 {
 	v.mu.dying--
 	v.mu.objects.release(keyOf(s.id))
 	var hole uint32
-	if s.placed {
+	if s.start != nowhere {
 		hole = v.mu.space.give(n)
 	} else {
 		v.mu.space.breakPromise(n)

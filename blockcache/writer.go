@@ -44,7 +44,7 @@ const (
 func (v *volume) offer(e *Entry, b *block.Buf, h uint64) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.mu.closed || v.mu.down {
+	if v.mu.closed || v.mu.down || v.mu.limited {
 		return false
 	}
 	v.liftCeilingLocked()
@@ -57,7 +57,7 @@ func (v *volume) offer(e *Entry, b *block.Buf, h uint64) bool {
 	}
 	v.mu.seq++
 	s := v.slots.at(n)
-	s.id, s.size, s.crc, s.queue = e.ID, uint32(len(b.Bytes())), b.CRC(), e.Queue
+	s.id, s.size, s.crc, s.queue, s.born = e.ID, uint32(len(b.Bytes())), b.CRC(), e.Queue, v.mu.age
 	s.state.Store(slotPending)
 	v.slots.pin(n, 0).Add(onePin) // the writer's
 	v.setPending(n, b.Retain())
