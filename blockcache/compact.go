@@ -238,19 +238,27 @@ func (v *volume) copyBlock(n, m uint32, seq uint64) error {
 // limit has come down.
 func (v *volume) giveMetadataRoom() {
 	for range 16 * placeTries {
-		v.mu.Lock()
-		last := v.mu.space.last
-		done := !v.crampedLocked() || v.moveCostLocked(last) == cannotMove
-		v.mu.Unlock()
-		if done {
-			break
+		if !v.cramped() {
+			return
 		}
-		v.vacate([]uint32{last})
 		if v.trim() != nil {
 			v.writeFault()
+			return
 		}
 		v.mu.Lock()
 		v.fitLocked(v.mu.space.high, v.mu.objects.high())
+		last := v.mu.space.last
+		stuck := v.moveCostLocked(last) == cannotMove
 		v.mu.Unlock()
+		if !v.cramped() || stuck {
+			return
+		}
+		v.vacate([]uint32{last})
 	}
+}
+
+func (v *volume) cramped() bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.crampedLocked()
 }

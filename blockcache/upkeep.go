@@ -110,8 +110,8 @@ func (v *volume) watch() {
 	enter, exit := v.set.EnterEvictPercent.Load(), v.set.ExitEvictPercent.Load()
 	inAdvance := v.set.EvictInAdvance.Load()
 	switch {
-	case use >= enter && (inAdvance || v.mu.limited):
-		// A fiftieth at a time: the disk is looked at again before the next.
+	case use >= enter && (inAdvance || v.mu.limited) && v.usedLocked() <= pages(int64(v.mu.yield)*unit):
+		// A fiftieth at a time, and the next when that has been given back.
 		v.mu.yield = v.mu.space.frontier - min(v.mu.space.frontier, max(v.mu.space.frontier/50, 1024))
 	case use < exit && v.mu.yield < noYield:
 		if grow := uint64(disk.total) / unit * uint64(exit-use) / 200; grow > 0 {
@@ -165,7 +165,7 @@ func (v *volume) shrink() {
 			break
 		}
 	}
-	if v.mu.space.frontier > v.mu.space.limit && len(v.mu.jobs) == 0 {
+	if v.crampedLocked() && len(v.mu.jobs) == 0 {
 		v.pushLocked(job{kind: jobRoom})
 	}
 }

@@ -175,7 +175,7 @@ func overhead(capacity int64) int64 { return 32<<10 + capacity>>11 }
 func (v *volume) fitLocked(slots, cells uint32) bool {
 	total := v.mu.capacity - overhead(v.mu.capacity)
 	left := (total - metaBytes(slots, cells)) &^ (pageSize - 1)
-	used := max(int64(v.mu.space.frontier)*unit, v.mu.reserved)
+	used := v.usedLocked()
 	// Some room for more metadata is kept while nothing lies there.
 	spare := (total - metaBytes(slots+spareOf(slots), cells+spareOf(cells))) &^ (pageSize - 1)
 	limit := uint32(max(0, spare, min(used, left)) / unit)
@@ -187,11 +187,17 @@ func (v *volume) fitLocked(slots, cells uint32) bool {
 // room for.
 func spareOf(n uint32) uint32 { return 64 + n/32 }
 
-// crampedLocked reports whether metadata is about to run out of room.
+// usedLocked is where the data ends on disk, in bytes.
+func (v *volume) usedLocked() int64 {
+	return max(int64(v.mu.space.frontier)*unit, v.mu.reserved)
+}
+
+// crampedLocked reports whether data lies beyond the limit, or where metadata
+// is about to need room.
 func (v *volume) crampedLocked() bool {
 	slots, cells := v.mu.space.high, v.mu.objects.high()
 	left := v.mu.capacity - overhead(v.mu.capacity) - metaBytes(slots+spareOf(slots)/2, cells+spareOf(cells)/2)
-	return max(int64(v.mu.space.frontier)*unit, v.mu.reserved) > left || v.mu.space.frontier > v.mu.space.limit
+	return v.usedLocked() > min(left, pages(int64(v.mu.space.limit)*unit))
 }
 
 func (v *volume) mayUseSlot(high uint32) bool {
