@@ -6,7 +6,7 @@ const (
 	// windowTries is how many holes are looked at for the cheapest window to
 	// make a place in; windowTiles how many tiles a window may have.
 	windowTries = 48
-	windowTiles = 256
+	windowTiles = 2048
 	// placeTries bounds the rounds of moving and evicting for one block.
 	placeTries = 64
 )
@@ -30,12 +30,15 @@ func (v *volume) place(n uint32) bool {
 		}
 		window := v.windowLocked(s.units)
 		if window == nil {
-			victim := v.mu.policy.victim(s.queue, 0)
-			if victim == 0 {
-				v.mu.Unlock()
-				return false
+			for more := int64(0); more <= int64(s.units)/32; {
+				victim := v.mu.policy.victim(s.queue, 0)
+				if victim == 0 {
+					v.mu.Unlock()
+					return false
+				}
+				more += int64(v.slots.at(victim).units)
+				v.evictLocked(victim)
 			}
-			v.evictLocked(victim)
 		}
 		v.mu.Unlock()
 		v.vacate(window)
@@ -52,7 +55,7 @@ func (v *volume) windowLocked(units uint32) []uint32 {
 	for bin := binOf(units); bin > 0 && tries < windowTries; bin-- {
 		for n := p.bins[bin]; n != 0 && tries < windowTries; n = v.slots.at(n).next {
 			tries++
-			if w, c := v.growLocked(n, units); w != nil && c < cost {
+			if w, c := v.growLocked(n, units, cost); w != nil && c < cost {
 				best, cost = w, c
 			}
 		}
@@ -61,12 +64,13 @@ func (v *volume) windowLocked(units uint32) []uint32 {
 }
 
 // growLocked extends a vacant tile over its neighbours, the cheaper one first,
-// until it has so many units, and returns the tiles and what has to be moved.
-func (v *volume) growLocked(n, units uint32) (window []uint32, cost uint64) {
+// until it has so many units, and returns the tiles and what has to be moved;
+// it gives up when that comes to most.
+func (v *volume) growLocked(n, units uint32, most uint64) (window []uint32, cost uint64) {
 	s := v.slots.at(n)
 	window = append(window, n)
 	left, right, sum := s.left, s.right, uint64(s.units)
-	for sum < uint64(units) && cost <= uint64(units) && len(window) < windowTiles {
+	for sum < uint64(units) && cost < most && len(window) < windowTiles {
 		l, r := v.moveCostLocked(left), v.moveCostLocked(right)
 		next := left
 		if r < l {
