@@ -177,19 +177,26 @@ func (v *volume) complain(err error) {
 
 // beforeWrite looks whether the data file was cut short: writing would make it
 // long again, and what was cut off would read as zeros. So the blocks that lay
-// there go first.
+// there go first, and all others are doubted: a write that was under way may
+// have made the file longer than it was cut.
 func (v *volume) beforeWrite() error {
 	size, err := v.data.Size()
 	if err != nil || size >= pages(v.capacity) {
 		return err
 	}
+	v.cut.Store(true)
 	v.mu.Lock()
 	lost := 0
-	for n := v.mu.space.last; n != 0 && int64(v.slots.at(n).start+v.slots.at(n).units)*unit > size; {
-		left := v.slots.at(n).left
-		if v.slots.at(n).state.Load() != slotPending {
+	for n := v.mu.space.last; n != 0; {
+		s := v.slots.at(n)
+		left := s.left
+		switch {
+		case s.state.Load() == slotPending:
+		case int64(s.start+s.units)*unit > size:
 			v.retireLocked(n)
 			lost++
+		default:
+			s.doubt()
 		}
 		n = left
 	}

@@ -28,15 +28,38 @@ func (v *volume) CopyLease(token uint64, lent []byte, off int, dst []byte) (int,
 		})
 	}
 	if err == nil {
-		return got, nil
+		err = v.stillThere(slotOf(token), s)
 	}
-	if errors.Is(err, errCut) {
+	switch {
+	case err == nil:
+		return got, nil
+	case errors.Is(err, errCut), errors.Is(err, block.ErrCorrupt):
 		v.count.readErrors.Add(1)
-	} else {
+	default:
 		v.readFailed()
 	}
 	v.drop(slotOf(token))
 	return got, fmt.Errorf("read a cached block of %s: %w", v.dir, err)
+}
+
+// stillThere tells whether bytes that were copied out of a lent block were there
+// when they were copied. Where the file was cut short they may have been zeros.
+// Either it still is short: then the block lies before its end and has the right
+// checksum, or is lost. Or the writer has doubted or retired all blocks before it
+// made the file long again; one that was merely evicted since fares no worse
+// than a miss.
+func (v *volume) stillThere(n uint32, s *slot) error {
+	size, err := v.data.Size()
+	state := s.state.Load()
+	switch {
+	case err != nil:
+		return err
+	case int64(s.start)*unit+int64(s.size) > size, state == slotDying && v.cut.Load():
+		return errCut
+	case size < pages(v.capacity), state == slotUnchecked:
+		return v.verify(n)
+	}
+	return nil
 }
 
 // piece is a part of a cold read: a scratch buffer, which goes back to the

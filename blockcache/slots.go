@@ -14,6 +14,8 @@ import (
 //	vacant ───────────▶ pending ─────────────────▶ ready
 //	 ▲ ▲ │ recover                 checked (reader)  │
 //	 │ │ └────────────▶ unchecked ────────────────▶──┤
+//	 │ │                           doubt (writer)    │
+//	 │ │                unchecked ◀──────────────────┤
 //	 │ │                                             │
 //	 │ └─────────── dying ◀──────────────────────────┘
 //	 │     reap               retire (from any of the three)
@@ -68,8 +70,12 @@ func (s *slot) written() bool { return s.state.CompareAndSwap(slotPending, slotR
 // checked is the edge of a reader that has verified the bytes.
 func (s *slot) checked() { s.state.CompareAndSwap(slotUnchecked, slotReady) }
 
-// retire marks a slot that is no longer in the index. It competes with written
-// and checked only, so it needs two tries at most.
+// doubt is the writer's edge when the file was cut short: the bytes of a ready
+// block have to be looked at again.
+func (s *slot) doubt() { s.state.CompareAndSwap(slotReady, slotUnchecked) }
+
+// retire marks a slot that is no longer in the index. It competes with written,
+// checked and doubt only, so it needs a few tries at most.
 func (s *slot) retire() {
 	for {
 		old := s.state.Load()

@@ -73,6 +73,9 @@ type volume struct {
 	// trouble counts failed reads and writes, and wanes. busySince is when the
 	// writer began what it is doing, in Unix nanoseconds; 0 when it is idle.
 	trouble, busySince atomic.Int64
+	// cut is set by the writer when it finds the data file cut short, for good: a
+	// reader may no longer conclude that a block which has died was merely evicted.
+	cut atomic.Bool
 	// coldReads bounds the reads that wait for the disk.
 	coldReads chan struct{}
 

@@ -76,6 +76,7 @@ func TestLC10_BytesThatVanishUnderARead(t *testing.T) {
 	n.ask("GET", "/api/file_cache?op=dump", "")
 	gets := n.source.mu.gets
 	for _, keep := range []int64{3*testBlock + 100, 1, 0} {
+		must(t, n.Cache.Flush(t.Context()))
 		for _, path := range n.cacheFiles(4 * testBlock) {
 			must(t, os.Truncate(path, keep))
 		}
