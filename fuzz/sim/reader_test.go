@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"time"
 
@@ -153,11 +154,7 @@ func (w *world) check(r *read) {
 
 // excused reports whether a read may fail as it has.
 func (w *world) excused(r *read, versions []version) bool {
-	past, changed := false, false
-	for _, v := range versions {
-		past = past || r.offset >= int64(len(v.data))
-		changed = changed || v.since >= r.begin-revalidate-fillTimeout && v.since > 0
-	}
+	past := slices.ContainsFunc(versions, func(v version) bool { return r.offset >= int64(len(v.data)) })
 	switch {
 	case errors.Is(r.err, block.ErrNotFound):
 		return false
@@ -166,7 +163,7 @@ func (w *world) excused(r *read, versions []version) bool {
 	case r.cancelled, r.l.ctx.Err() != nil:
 		return true
 	case errors.Is(r.err, block.ErrChanged):
-		return changed
+		return len(versions) > 1
 	case errors.Is(r.err, block.ErrBusy) && w.tight:
 		return true
 	}
