@@ -64,35 +64,30 @@ func read(open func(context.Context, *block.Fetch) (block.Stream, error)) string
 	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
 	defer cancel()
 	begin := time.Now()
-	told, end := "", io.EOF
+	told := ""
 	s, err := open(ctx, &block.Fetch{Run: block.NewRun(0, 4)})
-	if err != nil {
-		end = err
-	} else {
+	if err == nil {
 		defer s.Close()
-		for {
-			p, err := s.Next()
-			if err != nil {
-				end = err
-				break
-			}
-			switch p.Status {
-			case block.StatusData:
-				told += "D"
-				p.Buf.Release()
-			case block.StatusNotFound:
-				told += "-"
-			case block.StatusFilling:
-				told += "f"
-			default:
-				told += "b"
-			}
+	}
+	for err == nil {
+		var p block.Piece
+		if p, err = s.Next(); err != nil {
+			break
+		}
+		switch p.Status {
+		case block.StatusData:
+			told += "D"
+			p.Buf.Release()
+		case block.StatusNotFound:
+			told += "-"
+		case block.StatusFilling:
+			told += "f"
+		default:
+			told += "b"
 		}
 	}
-	if i := strings.LastIndex(end.Error(), ": "); i >= 0 {
-		end = errors.New(end.Error()[i+2:])
-	}
-	return fmt.Sprintf("%s %v after %v", told, end, time.Since(begin))
+	end := err.Error()
+	return fmt.Sprintf("%s %s after %v", told, strings.TrimSpace(end[strings.LastIndex(end, ": ")+1:]), time.Since(begin))
 }
 
 // through reads by a door where rule is in force, as many times as dice may fall.
