@@ -5,6 +5,9 @@ GO       ?= go
 ARGS     ?=
 # FUZZTIME is how long each fuzz target runs.
 FUZZTIME ?= 10s
+# SEEDS is how many worlds make sim runs, from FIRST on.
+SEEDS    ?= 1000
+FIRST    ?= 1
 # BENCH picks benchmarks, PKG packages: make bench PKG=./blockcache BENCH=Get
 BENCH    ?= .
 PKG      ?= ./...
@@ -16,7 +19,7 @@ OURS      = $$($(GO) list ./... | grep -v /kitex_gen)
 OUR_FILES = $$(find . -name '*.go' -not -path './rpc/kitex_gen/*')
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test check race bench fuzz gen clean
+.PHONY: help build demo test check race bench fuzz sim gen clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## /  make \1\t/' | expand -t 16
@@ -52,6 +55,9 @@ fuzz: ## run each fuzz target for FUZZTIME
 			$(GO) test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) $$(dirname $$file); \
 		done; \
 	done
+
+sim: ## run SEEDS simulated clusters with every fault there is
+	SIM_SEED=$(FIRST) SIM_SEEDS=$(SEEDS) $(GO) test -count 1 -timeout 2h ./fuzz/sim
 
 gen: ## renew generated code and documents
 	$(GO) run -mod=mod github.com/cloudwego/kitex/tool/cmd/kitex -module headstart -gen-path rpc/kitex_gen rpc/idl/headstart.thrift

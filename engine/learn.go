@@ -124,6 +124,9 @@ func (e *Engine) revalidate(fetch *flight.Fetch, key object.Key, known *object.K
 	defer cancel()
 	meta, err := e.Origin.Head(ctx, key.Object)
 	switch {
+	case e.ctx.Err() != nil:
+		result.Err = &block.Error{Op: "read", Object: key.Object, Err: errClosed}
+		return // and not what is known: nobody has said that it still holds
 	case fetch.Context().Err() != nil:
 		return // nobody waits any more
 	case errors.Is(err, block.ErrNotFound), errors.Is(err, block.ErrDenied):

@@ -170,6 +170,21 @@ func TestS14_RevalidationThatNobodyWaitsForTeachesNothing(t *testing.T) {
 	})
 }
 
+func TestS14_RevalidationThatCloseCutsOffLeavesNothingInUse(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.put(4, "v1")
+		dst := make([]byte, 10)
+		w.e.Read(context.Background(), external(0), dst)
+		w.put(4, "v2")
+		time.Sleep(2 * time.Second)
+		w.mu.headTakes = 50 * time.Millisecond
+		time.AfterFunc(10*time.Millisecond, w.e.Close)
+		if n, _, err := w.e.Read(context.Background(), external(0), dst); !errors.Is(err, errClosed) {
+			t.Errorf("%d bytes of %q, error %v: nobody has said that they still hold", n, uniform(dst, 0, "v1", "v2"), err)
+		}
+	})
+}
+
 func TestS14_StoreThatDoesNotAnswerLeavesTheOldVersionInUse(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.put(4, "v1")

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
-	"hash/fnv"
 	"io"
 	"math/rand/v2"
 	"sync"
@@ -82,11 +81,10 @@ func (b *bucket) put(o *stored, rng *rand.Rand) {
 // content tells in each 16 bytes whose they are: object and version, then the
 // offset.
 func content(o block.Object, etag string, size int) []byte {
-	h := fnv.New64a()
-	fmt.Fprint(h, o, etag)
+	whose := block.BaseID(o, block.Version(etag)).Hi
 	out := make([]byte, 0, size+16)
 	for off := 0; off < size; off += 16 {
-		out = binary.BigEndian.AppendUint64(out, h.Sum64())
+		out = binary.BigEndian.AppendUint64(out, whose)
 		out = binary.BigEndian.AppendUint64(out, uint64(off))
 	}
 	return out[:size]

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"time"
 
@@ -29,12 +30,13 @@ const (
 // read is one read of one reader, and what became of it.
 type read struct {
 	l            *life
+	node         string
 	o            *stored
 	offset, size int64 // a negative size is up to the end
 	begin, end   time.Duration
 	got          []byte
 	err          error
-	// cancelled: the reader has given up.
+	// cancelled: the reader has given up, or the node was killed.
 	cancelled bool
 }
 
@@ -52,9 +54,15 @@ func (w *world) reader(n *node, rng *rand.Rand, span time.Duration) {
 		default:
 			r.size = 1 + rng.Int64N(3*blockSize)
 		}
-		if r.l = n.enter(); r.l != nil {
+		if r.l, r.node = n.enter(), n.name; r.l != nil {
 			r.do(rng)
-			w.check(&r)
+			if wrong := r.judge(w.plan, w.tight); wrong != "" {
+				w.fail("%s: %s", &r, wrong)
+			}
+			w.reads.Add(1)
+			if r.err != nil {
+				w.failed.Add(1)
+			}
 			r.l.leave()
 		}
 	}
@@ -86,7 +94,7 @@ func (r *read) do(rng *rand.Rand) {
 		r.stream(ctx, req, rng)
 	}
 	r.end = w.now()
-	r.cancelled = ctx.Err() != nil
+	r.cancelled = ctx.Err() != nil || r.l.ctx.Err() != nil
 }
 
 // stream reads block by block, at a reader's pace.
@@ -118,17 +126,13 @@ func (r *read) stream(ctx context.Context, req *block.Read, rng *rand.Rand) {
 	}
 }
 
-// check holds a read against the truth: whatever happened, its bytes are those
-// of one version that was current while it ran, or as long before as a node may
-// go without asking; and it fails only for a reason.
-func (w *world) check(r *read) {
-	w.reads.Add(1)
-	if took := r.end - r.begin; took > longest {
-		w.fail("%s took %v", r, took)
-	}
+// judge holds a read against the truth and says what is wrong, "" when nothing
+// is. Whatever happened, its bytes are those of one version that was current while
+// it ran, or as long before as a node may go without asking; and it fails only for
+// a reason.
+func (r *read) judge(plan *fault.Plan, tight bool) string {
 	versions := r.o.between(r.begin-revalidate-fillTimeout, r.end)
-	whole := false
-	right := len(r.got) == 0
+	right, whole := len(r.got) == 0, false
 	for _, v := range versions {
 		rest := v.data[min(r.offset, int64(len(v.data))):]
 		if r.size >= 0 {
@@ -140,42 +144,39 @@ func (w *world) check(r *read) {
 		}
 	}
 	switch {
+	case r.end-r.begin > longest:
+		return "it took too long"
 	case !right:
-		w.fail("%s: wrong bytes: %s", r, r.o.identify(r))
+		return "wrong bytes: " + r.o.identify(r)
 	case r.err == nil && !whole:
-		w.fail("%s: %d bytes are not all", r, len(r.got))
-	case r.err != nil && !w.excused(r, versions):
-		w.fail("%s: %v", r, r.err)
-	case r.err != nil:
-		w.failed.Add(1)
+		return fmt.Sprintf("%d bytes are not all", len(r.got))
+	case r.err != nil && !r.excused(versions, plan, tight):
+		return "no reason to fail: " + r.err.Error()
 	}
+	return ""
 }
 
 // excused reports whether a read may fail as it has.
-func (w *world) excused(r *read, versions []version) bool {
-	past, changed := false, false
-	for _, v := range versions {
-		past = past || r.offset >= int64(len(v.data))
-		changed = changed || v.since >= r.begin-revalidate-fillTimeout && v.since > 0
-	}
+func (r *read) excused(versions []version, plan *fault.Plan, tight bool) bool {
+	past := slices.ContainsFunc(versions, func(v version) bool { return r.offset >= int64(len(v.data)) })
 	switch {
 	case errors.Is(r.err, block.ErrNotFound):
 		return false
 	case errors.Is(r.err, block.ErrRange):
 		return past
-	case r.cancelled, r.l.ctx.Err() != nil:
+	case r.cancelled:
 		return true
 	case errors.Is(r.err, block.ErrChanged):
-		return changed
-	case errors.Is(r.err, block.ErrBusy) && w.tight:
+		return len(versions) > 1
+	case errors.Is(r.err, block.ErrBusy) && tight:
 		return true
 	}
-	return w.plan.Active(fault.DoorStore, r.l.n.name, r.begin-aftermath, r.end)
+	return plan.Active(fault.DoorStore, r.node, r.begin-aftermath, r.end)
 }
 
 // String says what was read, and when.
 func (r *read) String() string {
-	return fmt.Sprintf("read on %s of %s from %d, %d bytes, from %v to %v", r.l.id, r.o.Key, r.offset, r.size, r.begin, r.end)
+	return fmt.Sprintf("read on %s of %s from %d, %d bytes, from %v to %v", r.node, r.o.Key, r.offset, r.size, r.begin, r.end)
 }
 
 // identify finds out whose the bytes of a read are, run by run.

@@ -152,7 +152,8 @@ func (w *world) run() {
 		n.start()
 		n.end()
 	}
-	w.t.Logf("%d reads, %d failed for a reason; %+v", w.reads.Load(), w.failed.Load(), w.sum)
+	s := &w.sum
+	w.t.Logf("%d reads, %d of them failed; blocks: %d local, %d from peers, %d from the store", w.reads.Load(), w.failed.Load(), s.LocalBlocks, s.PeerBlocks, s.StoreBlocks)
 }
 
 // watch waits for the readers, but not for ever.
@@ -172,7 +173,7 @@ func (w *world) peace() {
 		l := n.enter()
 		for _, o := range w.bucket.objects {
 			for range 2 {
-				r := read{l: l, o: o, size: 40 * blockSize}
+				r := read{l: l, node: n.name, o: o, size: 40 * blockSize}
 				r.do(rand.New(rand.NewPCG(w.seed, 7)))
 				v := o.current()
 				busy := w.tight && r.err != nil
@@ -248,10 +249,4 @@ func (w *world) tally(m engine.Metrics) {
 	s.LocalBlocks += m.LocalBlocks
 	s.PeerBlocks += m.PeerBlocks
 	s.StoreBlocks += m.StoreBlocks
-	s.StoreReads += m.StoreReads
-	s.Hedges += m.Hedges
-	s.RaceSequential += m.RaceSequential
-	s.PeerCorrupt += m.PeerCorrupt
-	s.Changed += m.Changed
-	s.StaleMetaUsed += m.StaleMetaUsed
 }
