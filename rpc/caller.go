@@ -175,6 +175,10 @@ var (
 // Read implements remote.TransReadWriter.
 func (g gated) Read(ctx context.Context, conn net.Conn, m remote.Message) (context.Context, error) {
 	c := conn.(*clientConn)
+	_, streamed := m.Data().(*stream)
+	if streamed {
+		c.pause() // the request is out
+	}
 	f, err := peekFrame(c.r, c.limit)
 	if err == nil && f.kind == thriftCall {
 		err = errWire

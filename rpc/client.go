@@ -124,8 +124,9 @@ func (c *Client) Metrics() ClientMetrics {
 }
 
 // FetchFrom implements block.Peers. ctx bounds the whole call, and its
-// deadline travels; when it ends under a Next, or the stream is closed, the
-// peer is told so and the connection stays usable.
+// deadline travels; when it ends, or the stream is closed, the peer is told so
+// and the connection stays usable. A stream that is not closed keeps its
+// connection until ctx ends.
 func (c *Client) FetchFrom(ctx context.Context, addr block.Addr, f *block.Fetch) (block.Stream, error) {
 	if err := checkFetch(f); err != nil {
 		return nil, peerError("fetch", f.Object, addr, err)
@@ -135,23 +136,21 @@ func (c *Client) FetchFrom(ctx context.Context, addr block.Addr, f *block.Fetch)
 		return nil, peerError("fetch", f.Object, addr, err)
 	}
 	s := &stream{
-		ctx:      ctx,
 		client:   c,
 		conn:     conn,
 		addr:     addr,
 		object:   f.Object,
-		known:    f.Meta,
+		size:     f.Meta.Size,
+		version:  f.Meta.Version,
 		geometry: block.Geometry(f.BlockSize),
 		run:      f.Run,
 		callID:   c.nextCallID(),
-		wake:     make(chan struct{}, 1),
 		meta:     block.UnknownMeta(""),
 	}
 	c.metrics.calls.Add(1)
 	conn.limit = maxHead + f.Run.Count()*int(f.BlockSize)
 	conn.out = appendFetch(conn.out[:0], c.caller.id.now.Load().request, f, s.callID, within(ctx))
-	s.mu.queue = s.oneQueued[:0]
-	conn.start(s)
+	s.start(ctx)
 	return s, nil
 }
 

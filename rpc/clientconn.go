@@ -3,8 +3,8 @@ package rpc
 import (
 	"context"
 	"io"
+	"iter"
 	"net"
-	"sync"
 	"syscall"
 	"time"
 
@@ -36,24 +36,25 @@ type clientConn struct {
 	// healthy is Kitex's word, after a call, that the next one can follow.
 	healthy   bool
 	idleSince time.Time
-	// calls hands streams to the goroutine that makes their calls, which stop
-	// ends. started is set when there is one.
-	calls   chan *stream
-	started bool
-	stop    chan struct{}
-	closing sync.Once
+	// next and stop belong to the coroutine that the calls of streams run on,
+	// which is there from the first one on; yield is its way back. stream is the
+	// call that it runs. over and err tell how that has ended.
+	next   func() (struct{}, bool)
+	stop   func()
+	yield  func(struct{}) bool
+	stream *stream
+	over   bool
+	err    error
 }
 
 func newClientConn(conn net.Conn, addr block.Addr) *clientConn {
 	c := &clientConn{
 		Conn:     conn,
-		r:        bufiox.NewDefaultReader(heads{conn}),
 		w:        bufiox.NewDefaultWriter(conn),
 		addr:     addr,
 		instance: discovery.NewInstance("tcp", addr.String(), discovery.DefaultWeight, nil),
-		calls:    make(chan *stream),
-		stop:     make(chan struct{}),
 	}
+	c.r = bufiox.NewDefaultReader(heads{c})
 	if s, ok := conn.(syscall.Conn); ok {
 		c.raw, _ = s.SyscallConn()
 	}
@@ -85,41 +86,60 @@ func (c *clientConn) SetReadDeadline(time.Time) error { return nil }
 // heads lets bufiox read the heads of messages and little more. It would read
 // ahead as much as the last messages had, and the payload is to go straight to
 // where it belongs; a small block still comes along with its head.
-type heads struct{ io.Reader }
+type heads struct{ c *clientConn }
 
 // Read implements io.Reader.
-func (h heads) Read(b []byte) (int, error) { return h.Reader.Read(b[:min(len(b), 8<<10)]) }
+func (h heads) Read(b []byte) (int, error) { return h.c.read(b[:min(len(b), 8<<10)]) }
 
-// Close closes the connection and ends its goroutine.
-func (c *clientConn) Close() error {
-	c.closing.Do(func() { close(c.stop) })
-	return c.Conn.Close()
-}
+// bodies read the socket itself.
+type bodies struct{ c *clientConn }
 
-// start makes the call of a stream behind its caller's back. The connection
-// keeps a goroutine for its calls, whose stack has grown to what Kitex needs;
-// only when that has not come back from the last call yet there is another.
-func (c *clientConn) start(s *stream) {
-	if !c.started {
-		c.started = true
-		go c.run(s) // ends with Close
-		return
-	}
-	select {
-	case c.calls <- s:
-	default:
-		go s.call() // ends with its reply, or soon after the stream is closed
-	}
-}
+// Read implements io.Reader.
+func (b bodies) Read(p []byte) (int, error) { return b.c.read(p) }
 
-func (c *clientConn) run(s *stream) {
+// read reads from the socket. When the caller of a stream leaves meanwhile, it
+// lets the caller go and reads on for whoever takes the call over.
+func (c *clientConn) read(b []byte) (int, error) {
 	for {
-		s.call()
-		select {
-		case s = <-c.calls:
-		case <-c.stop:
-			return
+		n, err := c.Conn.Read(b)
+		if n > 0 || err == nil || c.stream == nil || !c.stream.leaves() {
+			return n, err
 		}
+		c.pause()
+	}
+}
+
+// resume runs the call of s until it pauses, false, or is over. A coroutine
+// costs less than handing the call to another goroutine and back, and its stack
+// has grown to what Kitex needs.
+func (c *clientConn) resume(s *stream) (over bool) {
+	c.stream, c.over = s, false
+	if c.next == nil {
+		c.next, c.stop = iter.Pull(c.run)
+	}
+	c.next()
+	if c.over {
+		c.stream = nil
+	}
+	return c.over
+}
+
+// run is the coroutine.
+func (c *clientConn) run(yield func(struct{}) bool) {
+	c.yield = yield
+	for more := true; more; more = yield(struct{}{}) {
+		c.err = c.stream.client.caller.do(c, methodFetch, c.stream, c.stream)
+		c.over = true
+	}
+}
+
+// pause lets the one who has resumed the call go on.
+func (c *clientConn) pause() { c.yield(struct{}{}) }
+
+// halt ends the coroutine of a connection without a call.
+func (c *clientConn) halt() {
+	if c.stop != nil {
+		c.stop()
 	}
 }
 
@@ -131,6 +151,11 @@ func (c *clientConn) walk(size int) *cursor {
 
 // cut ends whatever the connection is doing, for good.
 func (c *clientConn) cut() { c.Conn.SetDeadline(time.Unix(1, 0)) }
+
+// interrupt ends a read, calm lets reads go on.
+func (c *clientConn) interrupt() { c.Conn.SetReadDeadline(time.Unix(1, 0)) }
+
+func (c *clientConn) calm() { c.Conn.SetReadDeadline(time.Time{}) }
 
 // alive reports whether an idle connection is still open and silent.
 func (c *clientConn) alive() bool { return c.raw == nil || peekSocket(c.raw) == socketQuiet }
@@ -144,7 +169,7 @@ func (c *clientConn) readFull(b []byte) (sum uint32, err error) {
 	}
 	sum = block.ExtendChecksum(0, b[:n])
 	for n < len(b) {
-		got, err := c.Conn.Read(b[n:min(len(b), n+readStep)])
+		got, err := c.read(b[n:min(len(b), n+readStep)])
 		sum = block.ExtendChecksum(sum, b[n:n+got])
 		if n += got; err != nil && n < len(b) {
 			return 0, noEOF(err)
@@ -167,6 +192,6 @@ func (c *clientConn) discard(n int) error {
 	if err := c.r.Skip(buffered); err != nil {
 		return err
 	}
-	_, err := io.CopyN(io.Discard, c.Conn, int64(n-buffered))
+	_, err := io.CopyN(io.Discard, bodies{c}, int64(n-buffered))
 	return noEOF(err)
 }

@@ -197,6 +197,7 @@ func fetchOf(key string, size int64, run block.Run) *block.Fetch {
 
 // drain reads a stream to its end and releases what it brings.
 func drain(s block.Stream, each func(block.Piece)) error {
+	defer s.Close()
 	for {
 		p, err := s.Next()
 		if err != nil {

@@ -137,6 +137,7 @@ func (p *pool) put(c *clientConn) {
 // drop closes a connection that get has given out.
 func (p *pool) drop(c *clientConn) {
 	c.Close()
+	c.halt()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	cs := p.mu.addrs[c.addr]
@@ -165,6 +166,7 @@ func (p *pool) expire(before time.Time) {
 		n := 0
 		for n < len(cs.idle) && cs.idle[n].idleSince.Before(before) {
 			cs.idle[n].Close()
+			cs.idle[n].halt()
 			delete(cs.open, cs.idle[n])
 			n++
 		}
@@ -197,6 +199,9 @@ func (p *pool) close() {
 	for _, cs := range p.mu.addrs {
 		for c := range cs.open {
 			c.Close()
+		}
+		for _, c := range cs.idle {
+			c.halt()
 		}
 		cs.idle = nil
 	}
