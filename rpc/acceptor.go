@@ -230,7 +230,8 @@ func (a *acceptor) serveOne(ctx context.Context, c *serverConn) error {
 		a.badFrames.Add(1)
 		return err
 	}
-	c.expectWrite(now, a.opts.ReceiveTimeout+a.opts.SendTimeout)
+	c.now = now
+	c.expectWrite(now, a.opts.SendTimeout)
 	a.enter()
 	defer a.leave()
 	defer c.finish()

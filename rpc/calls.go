@@ -1,9 +1,7 @@
 package rpc
 
 import (
-	"context"
 	"sync"
-	"sync/atomic"
 )
 
 // maxEarly bounds the Cancels that are remembered for calls still to come.
@@ -29,20 +27,6 @@ type callName struct {
 	id   uint64
 }
 
-// call is one FetchBlocks call while it is served.
-type call struct {
-	name callName
-	stop context.CancelFunc
-	// cancelled is set by the Cancel that ends the call; the goroutine that
-	// serves it reads it when it has an answer.
-	cancelled atomic.Bool
-}
-
-func (c *call) cancel() {
-	c.cancelled.Store(true)
-	c.stop()
-}
-
 func (cs *calls) init() {
 	cs.mu.running = make(map[callName]*call)
 	cs.mu.early = make(map[callName]struct{})
@@ -57,7 +41,7 @@ func (cs *calls) begin(c *call) {
 	defer cs.mu.Unlock()
 	if _, early := cs.mu.early[c.name]; early {
 		delete(cs.mu.early, c.name)
-		c.cancel()
+		c.cancelFor(causeCancel)
 	}
 	if cs.mu.running[c.name] == nil {
 		cs.mu.running[c.name] = c
@@ -78,7 +62,7 @@ func (cs *calls) cancel(name callName) bool {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	if c := cs.mu.running[name]; c != nil {
-		c.cancel()
+		c.cancelFor(causeCancel)
 		return true
 	}
 	if name.id == 0 {

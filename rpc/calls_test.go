@@ -10,10 +10,9 @@ import (
 )
 
 func startCall(cs *calls, node string, id uint64) (*call, context.Context) {
-	ctx, stop := context.WithCancel(context.Background())
-	c := &call{name: callName{node, id}, stop: stop}
+	c := &call{values: context.Background(), name: callName{node, id}}
 	cs.begin(c)
-	return c, ctx
+	return c, c
 }
 
 func TestS08_ACancelThatOvertakesItsCallIsRemembered(t *testing.T) {
@@ -26,7 +25,7 @@ func TestS08_ACancelThatOvertakesItsCallIsRemembered(t *testing.T) {
 		t.Error("the call of another node is cancelled")
 	}
 	c, ctx := startCall(&cs, "a", 1)
-	if ctx.Err() == nil || !c.cancelled.Load() {
+	if ctx.Err() == nil || c.cause() != causeCancel {
 		t.Error("the call runs although it was cancelled")
 	}
 	cs.end(c)

@@ -166,11 +166,10 @@ func (s *Server) read(ctx context.Context, args *headstart.PeerReadArgs, result 
 
 // readViews asks the reader, for as long as the caller waits.
 func (s *Server) readViews(c *serverConn, r *block.Read, wait time.Duration) (meta block.Meta, err error) {
-	ctx, cancel := c.within(wait)
-	defer cancel()
-	c.startWatch()
-	defer c.stopWatch()
-	c.views, meta, err = s.reader.Read(ctx, r, MaxRead)
+	running := &call{}
+	c.begin(running, wait)
+	defer c.endCall(running)
+	c.views, meta, err = s.reader.Read(running, r, MaxRead)
 	return meta, err
 }
 
@@ -220,7 +219,7 @@ func (s *Server) readable(token string) bool {
 
 // encodeRead makes the reply out of the views of c.
 func (s *Server) encodeRead(c *serverConn, meta *block.Meta, err error) {
-	c.begin()
+	c.newReply()
 	source := block.SourceNone
 	for i := 0; i < len(c.views) && err == nil; i++ {
 		v := &c.views[i]

@@ -134,17 +134,14 @@ func (s *Server) fetchBlocks(_ context.Context, args *fetchArgs, result *fetchRe
 // serveBlocks asks the reader, for as long as the caller waits.
 func (s *Server) serveBlocks(c *serverConn, node block.Node, f *block.Fetch) {
 	running := &call{name: callName{node.ID, c.request.callID}}
-	var ctx context.Context
-	ctx, running.stop = c.within(c.request.wait)
-	defer running.stop()
+	c.begin(running, c.request.wait)
+	defer c.endCall(running)
 	s.calls.begin(running)
 	defer s.calls.end(running)
-	c.startWatch()
-	defer c.stopWatch()
-	if !running.cancelled.Load() {
-		s.reader.ServeBlocks(ctx, node, f, &c.reply)
+	if running.cause() == causeNone {
+		s.reader.ServeBlocks(running, node, f, &c.reply)
 	}
-	if running.cancelled.Load() {
+	if running.cause() == causeCancel {
 		s.cancels.Add(1)
 		c.reply.Release()
 		answerAll(&c.reply, f.Run, block.StatusCancelled)
@@ -163,7 +160,7 @@ func answerAll(r *block.Reply, run block.Run, status block.Status) {
 
 // encode makes the reply out of what the reader has answered.
 func (s *Server) encode(c *serverConn, failure *headstart.Failure) {
-	c.begin()
+	c.newReply()
 	b := appendField(c.head, thrift.STRUCT, 0)
 	b = append(appendField(b, thrift.STRUCT, repBase), s.opts.Identity.now.Load().reply...)
 	if failure != nil {

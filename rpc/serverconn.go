@@ -46,13 +46,21 @@ type serverConn struct {
 	// readBy and writeBy are the deadlines that are set.
 	readBy, writeBy time.Time
 
+	// now is when the call that is being served came.
+	now time.Time
+
 	watch struct {
 		sync.Mutex
-		// timer starts the watch of a call that takes its time. armed is set
-		// while a call runs, done is closed when its watch has ended.
+		// call is the call that is being served, since is when that began.
+		call  *call
+		since time.Time
+		// timer looks after calls that take their time. It is set from one call to
+		// the next, because most are over when it fires: fires says when that is,
+		// or is zero.
 		timer *time.Timer
-		armed bool
-		done  chan struct{}
+		fires time.Time
+		// done is closed when the watch over the socket has ended.
+		done chan struct{}
 	}
 }
 
@@ -75,9 +83,17 @@ func (c *serverConn) Writer() *bufiox.DefaultWriter { return c.w }
 // Read implements net.Conn over what is buffered.
 func (c *serverConn) Read(b []byte) (int, error) { return c.r.Read(b) }
 
-// Close ends the calls of the connection and closes it.
+// Close ends the call of the connection and closes it.
 func (c *serverConn) Close() error {
 	c.end()
+	c.watch.Lock()
+	if c.watch.call != nil {
+		c.watch.call.cancelFor(causeGone)
+	}
+	if c.watch.timer != nil {
+		c.watch.timer.Stop()
+	}
+	c.watch.Unlock()
 	return c.Conn.Close()
 }
 
@@ -109,8 +125,8 @@ func (c *serverConn) hurryRead(end time.Time) {
 // Go code must not copy from a lease, whose pages may be gone: the lease does.
 const smallPart = 4 << 10
 
-// begin starts the next reply.
-func (c *serverConn) begin() {
+// newReply starts the next reply.
+func (c *serverConn) newReply() {
 	c.head, c.small, c.total = c.head[:0], c.small[:0], 0
 	clear(c.parts)
 	c.parts = c.parts[:0]
@@ -160,57 +176,76 @@ func (c *serverConn) finish() {
 	c.parts = c.parts[:0]
 }
 
-// within returns the context of a call whose caller waits that long; 0 says
-// nothing.
-func (c *serverConn) within(wait time.Duration) (context.Context, context.CancelFunc) {
+// begin makes c the connection of a call, whose caller waits that long from now
+// on; 0 says nothing.
+func (c *serverConn) begin(call *call, wait time.Duration) {
+	call.values = c.ctx
 	if wait > 0 {
-		return context.WithTimeout(c.ctx, wait)
-	}
-	return context.WithCancel(c.ctx)
-}
-
-// startWatch ends the connection's context when the caller goes away before
-// stopWatch is called.
-func (c *serverConn) startWatch() {
-	if c.raw == nil {
-		return
+		call.deadline = c.now.Add(wait)
 	}
 	c.watch.Lock()
 	defer c.watch.Unlock()
-	c.watch.armed = true
-	if c.watch.timer == nil {
-		c.watch.timer = time.AfterFunc(watchAfter, c.watchCaller)
-	} else {
-		c.watch.timer.Reset(watchAfter)
+	c.watch.call, c.watch.since = call, c.now
+	if c.ctx.Err() != nil { // the end came before the call
+		call.cancelFor(causeGone)
+	}
+	if first := c.now.Add(watchAfter); c.watch.fires.IsZero() || c.watch.fires.After(first) {
+		c.setLocked(first)
 	}
 }
 
-// watchCaller runs beside a call; stopWatch ends it.
-func (c *serverConn) watchCaller() {
+func (c *serverConn) setLocked(at time.Time) {
+	c.watch.fires = at
+	if c.watch.timer == nil {
+		c.watch.timer = time.AfterFunc(time.Until(at), c.look)
+	} else {
+		c.watch.timer.Reset(time.Until(at))
+	}
+}
+
+// look is what the timer runs: a call that takes its time is ended at its
+// deadline, and its connection is watched, so that it ends with its caller.
+func (c *serverConn) look() {
 	c.watch.Lock()
-	if !c.watch.armed || c.watch.done != nil {
+	c.watch.fires = time.Time{}
+	call, now := c.watch.call, time.Now()
+	if call == nil {
 		c.watch.Unlock()
 		return
 	}
-	done := make(chan struct{})
-	c.watch.done = done
-	c.watch.Unlock()
-	if awaitSocket(c.raw) == socketDead {
-		c.end()
+	first := c.watch.since.Add(watchAfter)
+	switch {
+	case now.Before(first):
+		c.setLocked(first)
+	case call.deadline.IsZero():
+	case now.Before(call.deadline):
+		c.setLocked(call.deadline)
+	default:
+		call.cancelFor(causeDeadline)
 	}
-	close(done)
+	watch := !now.Before(first) && c.raw != nil && c.watch.done == nil
+	done := c.watch.done
+	if watch {
+		done = make(chan struct{})
+		c.watch.done = done
+	}
+	c.watch.Unlock()
+	if watch {
+		if awaitSocket(c.raw) == socketDead {
+			call.cancelFor(causeGone)
+		}
+		close(done)
+	}
 }
 
-func (c *serverConn) stopWatch() {
-	if c.raw == nil {
-		return
-	}
+// endCall ends what begin has begun.
+func (c *serverConn) endCall(call *call) {
 	c.watch.Lock()
-	c.watch.armed = false
-	c.watch.timer.Stop()
+	c.watch.call = nil
 	done := c.watch.done
 	c.watch.done = nil
 	c.watch.Unlock()
+	call.cancelFor(causeServed)
 	if done != nil {
 		c.hurryRead(time.Unix(1, 0)) // wakes the watch
 		<-done
