@@ -50,7 +50,7 @@ type clientConn struct {
 func newClientConn(conn net.Conn, addr block.Addr) *clientConn {
 	c := &clientConn{
 		Conn:     conn,
-		w:        bufiox.NewDefaultWriter(conn),
+		w:        bufiox.NewDefaultWriter(single{conn}),
 		addr:     addr,
 		instance: discovery.NewInstance("tcp", addr.String(), discovery.DefaultWeight, nil),
 	}
@@ -90,6 +90,10 @@ type heads struct{ c *clientConn }
 
 // Read implements io.Reader.
 func (h heads) Read(b []byte) (int, error) { return h.c.read(b[:min(len(b), 8<<10)]) }
+
+// single hides from bufiox that the socket can take several buffers at once:
+// requests are one, and the plain call costs less.
+type single struct{ io.Writer }
 
 // bodies read the socket itself.
 type bodies struct{ c *clientConn }
