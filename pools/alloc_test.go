@@ -34,6 +34,17 @@ func TestTokensWithoutAllocation(t *testing.T) {
 	}
 }
 
+func TestSharesWithoutAllocation(t *testing.T) {
+	s := NewShares(2)
+	if n := testing.AllocsPerRun(1000, func() {
+		if s.TryAcquire("node", 1) {
+			s.Release("node", 1)
+		}
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
 func TestQueueWithoutAllocation(t *testing.T) {
 	q := newQueue(t, QueueOptions{Workers: 1})
 	ctx, work := context.Background(), func(context.Context) {}

@@ -55,6 +55,9 @@ type QueueOptions struct {
 	// Timeout is how long a task may wait for a worker; 0 means that only its
 	// context bounds the wait. SetTimeout changes it later.
 	Timeout time.Duration
+	// Adaptive lets the queue serve the newest task first, and bound the wait more
+	// tightly, while it is overloaded. SetAdaptive changes it later.
+	Adaptive bool
 }
 
 // Validate reports options that make no sense.
@@ -73,6 +76,13 @@ func (o *QueueOptions) Validate() error {
 // started when there is work, kept by ants for a while when there is none. A
 // worker that ends a task takes the next one that waits; only when none does,
 // it goes back to ants. So tasks wait only while all workers are busy.
+//
+// Requesters take turns, and in a full queue a newcomer takes the place of the
+// oldest task of the one that has most. An adaptive queue that has not been
+// empty for as long as a task may wait is overloaded: it can't serve them all.
+// To let each wait until it is hardly of use to anybody helps nobody, so the
+// newest are served first, at once, and the others told after a tenth of the
+// time.
 type Queue struct {
 	opts QueueOptions
 	// The refusals, with the queue's name: made once, a refusal must be cheap.
@@ -85,10 +95,14 @@ type Queue struct {
 
 	mu struct {
 		sync.Mutex
-		waiting taskList
-		workers int
-		closed  bool
-		timeout time.Duration
+		waiting  waiting
+		workers  int
+		closed   bool
+		timeout  time.Duration
+		adaptive bool
+		// standing is since when tasks have been waiting, whichever, emptied when
+		// the last one left.
+		standing, emptied time.Time
 		// timer runs expire when the task in front is too old. It is set while
 		// tasks wait (armed) and looked at again only when it fires: the task
 		// it was set for may have found a worker since.
@@ -108,6 +122,14 @@ type Queue struct {
 	}
 }
 
+// hurry and breath divide the time that a task may wait: into what it may wait
+// while an adaptive queue is overloaded, and into how long the queue may be
+// empty without the overload being over.
+const (
+	hurry  = 10
+	breath = 4
+)
+
 // keepWorkers is how long ants keeps the goroutine of an idle worker.
 const keepWorkers = time.Minute
 
@@ -125,7 +147,8 @@ func NewQueue(opts QueueOptions) (*Queue, error) {
 		errClosed:  fmt.Errorf("%s: %w", opts.Name, ErrClosed),
 	}
 	q.tasks.New = func() any { return &task{done: make(chan struct{}, 1)} }
-	q.mu.timeout = opts.Timeout
+	q.mu.waiting = newWaiting()
+	q.mu.timeout, q.mu.adaptive = opts.Timeout, opts.Adaptive
 	// Queue counts its workers itself, under mu, so ants needs no bound of its
 	// own: with one, Invoke would wait for a worker that is on its way back.
 	pool, err := ants.NewPoolWithFuncGeneric(-1, q.work, ants.WithExpiryDuration(keepWorkers))
@@ -142,11 +165,16 @@ func NewQueue(opts QueueOptions) (*Queue, error) {
 // whatever becomes of ctx, because fn may use its caller's memory: fn has to
 // watch ctx itself. fn must not call Do of the same queue.
 func (q *Queue) Do(ctx context.Context, fn func(context.Context)) error {
+	return q.DoFor(ctx, "", fn)
+}
+
+// DoFor is Do for a requester, one of those that take turns.
+func (q *Queue) DoFor(ctx context.Context, who string, fn func(context.Context)) error {
 	if ctx.Err() != nil {
 		return q.gone(ctx)
 	}
 	t := q.tasks.Get().(*task)
-	t.ctx, t.fn = ctx, fn
+	t.ctx, t.who, t.fn = ctx, who, fn
 	run, err := q.admit(t)
 	switch {
 	case err != nil:
@@ -165,7 +193,7 @@ func (q *Queue) Do(ctx context.Context, fn func(context.Context)) error {
 		}
 	}
 	err = t.err
-	t.ctx, t.fn, t.err = nil, nil, nil
+	t.ctx, t.who, t.fn, t.err = nil, "", nil, nil
 	q.tasks.Put(t)
 	return err
 }
@@ -183,17 +211,75 @@ func (q *Queue) admit(t *task) (run bool, err error) {
 		q.mu.workers++
 		q.busy.Add(1)
 		return true, nil
-	case q.mu.waiting.len >= q.opts.MaxQueue:
+	}
+	t.since = time.Now()
+	if q.mu.waiting.len() >= q.opts.MaxQueue && !q.makeRoomLocked(t) {
 		q.count.full.Add(1)
 		return false, q.errFull
 	}
-	t.since = time.Now()
+	if q.mu.waiting.len() == 0 && !q.breathesLocked(t.since) {
+		q.mu.standing = t.since
+	}
 	q.mu.waiting.push(t)
-	q.mu.maxDepth = max(q.mu.maxDepth, q.mu.waiting.len)
+	q.mu.maxDepth = max(q.mu.maxDepth, q.mu.waiting.len())
 	if !q.mu.armed {
 		q.armLocked(t.since)
 	}
 	return false, nil
+}
+
+// makeRoomLocked refuses another task of a full queue in the place of t, if
+// that is fairer, or if t is served first because it is the newest.
+func (q *Queue) makeRoomLocked(t *task) bool {
+	if q.opts.MaxQueue == 0 {
+		return false
+	}
+	other, own := q.mu.waiting.crowd(), 0
+	if l := q.mu.waiting.lanes[t.who]; l != nil {
+		own = l.tasks.len
+	}
+	if other.lane.tasks.len <= own+1 && !q.overloadedLocked(t.since) {
+		return false
+	}
+	q.removeLocked(other, t.since)
+	q.count.full.Add(1)
+	other.refuse(q.errFull)
+	return true
+}
+
+// overloadedLocked reports whether an adaptive queue has been standing for as
+// long as a task may wait.
+func (q *Queue) overloadedLocked(now time.Time) bool {
+	return q.mu.adaptive && q.mu.timeout > 0 && q.mu.waiting.len() > 0 && now.Sub(q.mu.standing) >= q.mu.timeout
+}
+
+// breathesLocked reports whether the queue is empty for a moment only, between
+// two tasks of an overload.
+func (q *Queue) breathesLocked(now time.Time) bool {
+	return q.mu.emptied.Sub(q.mu.standing) >= q.mu.timeout && now.Sub(q.mu.emptied) < q.mu.timeout/breath
+}
+
+// removeLocked takes t out of the queue.
+func (q *Queue) removeLocked(t *task, now time.Time) {
+	if q.mu.waiting.remove(t); q.mu.waiting.len() == 0 {
+		q.mu.emptied = now
+	}
+}
+
+// dueLocked returns when the task t, the oldest one, has waited long enough.
+func (q *Queue) dueLocked(t *task) time.Time {
+	due := t.since.Add(q.mu.timeout)
+	if !q.mu.adaptive {
+		return due
+	}
+	soon, overload := t.since.Add(q.mu.timeout/hurry), q.mu.standing.Add(q.mu.timeout)
+	if soon.Before(overload) {
+		soon = overload
+	}
+	if soon.Before(due) {
+		return soon
+	}
+	return due
 }
 
 // runHere runs t on the goroutine of its caller, who has been let in at once:
@@ -242,23 +328,26 @@ func (q *Queue) run(t *task) {
 func (q *Queue) next() *task {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for t := q.mu.waiting.front; t != nil; t = q.mu.waiting.front {
-		q.mu.waiting.remove(t)
-		waited := time.Since(t.since)
+	now := time.Now()
+	for {
+		t := q.mu.waiting.pick(q.overloadedLocked(now))
+		if t == nil {
+			q.retireLocked()
+			return nil
+		}
+		q.removeLocked(t, now)
 		switch {
 		case t.ctx.Err() != nil:
 			t.refuse(q.gone(t.ctx))
-		case q.mu.timeout > 0 && waited >= q.mu.timeout:
+		case q.mu.timeout > 0 && !now.Before(q.dueLocked(t)):
 			q.count.timeouts.Add(1)
 			t.refuse(q.errTimeout)
 		default:
 			q.mu.delayed++
-			q.mu.waited += waited
+			q.mu.waited += now.Sub(t.since)
 			return t
 		}
 	}
-	q.retireLocked()
-	return nil
 }
 
 // withdraw takes t out of the queue for its caller, who is going. It reports
@@ -269,7 +358,7 @@ func (q *Queue) withdraw(t *task) bool {
 	if !t.queued {
 		return false
 	}
-	q.mu.waiting.remove(t)
+	q.removeLocked(t, time.Now())
 	return true
 }
 
@@ -280,11 +369,11 @@ func (q *Queue) expire() {
 	defer q.mu.Unlock()
 	q.mu.armed = false
 	now := time.Now()
-	for t := q.mu.waiting.front; t != nil && q.mu.timeout > 0; t = q.mu.waiting.front {
-		if now.Sub(t.since) < q.mu.timeout {
+	for t := q.mu.waiting.oldest(); t != nil && q.mu.timeout > 0; t = q.mu.waiting.oldest() {
+		if now.Before(q.dueLocked(t)) {
 			break
 		}
-		q.mu.waiting.remove(t)
+		q.removeLocked(t, now)
 		q.count.timeouts.Add(1)
 		t.refuse(q.errTimeout)
 	}
@@ -294,11 +383,11 @@ func (q *Queue) expire() {
 // armLocked sets the timer for the task in front: the oldest one, so the first
 // that becomes too old, whatever the timeout is changed to.
 func (q *Queue) armLocked(now time.Time) {
-	front := q.mu.waiting.front
-	if front == nil || q.mu.timeout <= 0 || q.mu.closed {
+	oldest := q.mu.waiting.oldest()
+	if oldest == nil || q.mu.timeout <= 0 || q.mu.closed {
 		return
 	}
-	wait := q.mu.timeout - now.Sub(front.since)
+	wait := q.dueLocked(oldest).Sub(now)
 	if q.mu.timer == nil {
 		q.mu.timer = time.AfterFunc(wait, q.expire)
 	} else {
@@ -313,6 +402,14 @@ func (q *Queue) SetTimeout(d time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.mu.timeout = d
+	q.armLocked(time.Now())
+}
+
+// SetAdaptive changes whether the queue adapts to overload.
+func (q *Queue) SetAdaptive(adaptive bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.mu.adaptive = adaptive
 	q.armLocked(time.Now())
 }
 
@@ -346,7 +443,7 @@ func (q *Queue) Close() error {
 	if q.mu.timer != nil {
 		q.mu.timer.Stop()
 	}
-	for t := q.mu.waiting.front; t != nil; t = q.mu.waiting.front {
+	for t := q.mu.waiting.oldest(); t != nil; t = q.mu.waiting.oldest() {
 		q.mu.waiting.remove(t)
 		q.count.closed.Add(1)
 		t.refuse(q.errClosed)
@@ -386,7 +483,7 @@ func (q *Queue) Metrics() QueueMetrics {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	m.Running, m.Depth, m.MaxDepth = q.mu.workers, q.mu.waiting.len, q.mu.maxDepth
+	m.Running, m.Depth, m.MaxDepth = q.mu.workers, q.mu.waiting.len(), q.mu.maxDepth
 	m.Delayed, m.Waited = q.mu.delayed, q.mu.waited
 	return m
 }

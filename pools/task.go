@@ -14,21 +14,24 @@ import (
 //	   │ there is room                   │ worker: next
 //	   ├────────────────► queued ────────┘
 //	   │                    │ timer, worker: ErrQueueTimeout
-//	   │ full, closed       │ caller, worker: ErrCancelled
+//	   │                    │ caller, worker: ErrCancelled
+//	   │ full, closed       │ newcomer in a full queue: ErrQueueFull
 //	   ▼                    ▼ Close: ErrClosed
 //	refused ◄───────────────┘
 //
 // Tasks are reused: Do takes one and gives it back when it is done or refused.
 type task struct {
 	ctx context.Context
+	who string
 	fn  func(context.Context)
 	err error
 	// done has room for the one answer, so that nobody waits to give it.
 	done chan struct{}
 
-	since      time.Time
-	queued     bool
-	prev, next *task
+	since  time.Time
+	queued bool
+	lane   *lane
+	links  [linkCount]struct{ prev, next *task }
 }
 
 // refuse answers a task that the caller of refuse has taken out of the queue.
@@ -37,35 +40,45 @@ func (t *task) refuse(err error) {
 	t.done <- struct{}{}
 }
 
-// taskList is the queue, oldest task in front: linked through the tasks, so
-// that one that gives up leaves without a search and no call allocates.
+// The lists that a task is on while it waits.
+const (
+	linkAge = iota
+	linkLane
+	linkCount
+)
+
+// taskList is tasks in the order in which they came, oldest in front: linked
+// through the tasks, so that one that gives up leaves without a search and no
+// call allocates. link says by which of their links.
 type taskList struct {
+	link        int
 	front, back *task
 	len         int
 }
 
 func (l *taskList) push(t *task) {
-	t.queued, t.prev = true, l.back
+	t.links[l.link].prev = l.back
 	if l.back == nil {
 		l.front = t
 	} else {
-		l.back.next = t
+		l.back.links[l.link].next = t
 	}
 	l.back = t
 	l.len++
 }
 
 func (l *taskList) remove(t *task) {
-	if t.prev == nil {
-		l.front = t.next
+	at := &t.links[l.link]
+	if at.prev == nil {
+		l.front = at.next
 	} else {
-		t.prev.next = t.next
+		at.prev.links[l.link].next = at.next
 	}
-	if t.next == nil {
-		l.back = t.prev
+	if at.next == nil {
+		l.back = at.prev
 	} else {
-		t.next.prev = t.prev
+		at.next.links[l.link].prev = at.prev
 	}
-	t.queued, t.prev, t.next = false, nil, nil
+	at.prev, at.next = nil, nil
 	l.len--
 }

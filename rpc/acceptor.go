@@ -19,6 +19,7 @@ import (
 	"github.com/cloudwego/kitex/server"
 
 	"headstart/engine/block"
+	"headstart/pools"
 	"headstart/rpc/kitex_gen/headstart"
 )
 
@@ -45,7 +46,10 @@ type ServerOptions struct {
 	// ReadToken returns what callers of Read must present now; nil, and "", ask
 	// for nothing.
 	ReadToken func() string
-	Logger    *slog.Logger
+	// GroupBytes bounds what is being sent to the nodes of one compute group at a
+	// time, in bytes; nil bounds nothing.
+	GroupBytes *pools.Shares
+	Logger     *slog.Logger
 }
 
 // Validate reports what is missing or out of range.

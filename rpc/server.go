@@ -8,6 +8,7 @@ import (
 	"github.com/cloudwego/gopkg/protocol/thrift"
 
 	"headstart/engine/block"
+	"headstart/pools"
 	"headstart/rpc/kitex_gen/headstart"
 )
 
@@ -32,7 +33,7 @@ type Server struct {
 	reader Reader
 	calls  calls
 
-	cancels, bytes atomic.Int64
+	cancels, bytes, overLimit atomic.Int64
 }
 
 // ServerMetrics is what a Server has counted so far.
@@ -44,6 +45,8 @@ type ServerMetrics struct {
 	// that a Cancel message has ended. BadFrames are connections closed because
 	// what came was no call.
 	Calls, Refused, Cancels, BadFrames int64
+	// OverLimit are calls refused because their group's bytes were on their way.
+	OverLimit int64
 	// Bytes are payload bytes handed to the network.
 	Bytes int64
 }
@@ -76,6 +79,7 @@ func (s *Server) Metrics() ServerMetrics {
 		Refused:   s.refused.Load(),
 		Cancels:   s.cancels.Load(),
 		BadFrames: s.badFrames.Load(),
+		OverLimit: s.overLimit.Load(),
 		Bytes:     s.bytes.Load(),
 	}
 }
@@ -122,13 +126,44 @@ func (s *Server) fetchBlocks(_ context.Context, args *fetchArgs, result *fetchRe
 	case err != nil:
 	case s.leaving.Load():
 		answerAll(&c.reply, f.Run, block.StatusGoingAway)
+	case !s.reserve(c, node.GroupID, int64(f.Run.Count())*f.BlockSize):
+		answerAll(&c.reply, f.Run, block.StatusQueueFull)
 	default:
 		s.serveBlocks(c, node, f)
 	}
 	s.encode(c, failureOf(err))
+	c.reserved.keep(int64(c.total))
 	s.bytes.Add(int64(c.total))
 	s.extend(c, c.total)
 	return nil
+}
+
+// reserve takes n bytes of what a compute group may have on its way.
+func (s *Server) reserve(c *serverConn, group string, n int64) bool {
+	if s.opts.GroupBytes == nil {
+		return true
+	}
+	if !s.opts.GroupBytes.TryAcquire(group, n) {
+		s.overLimit.Add(1)
+		return false
+	}
+	c.reserved = reservation{s.opts.GroupBytes, group, n}
+	return true
+}
+
+// reservation is what a reply takes of a group's bytes until it is out.
+type reservation struct {
+	of    *pools.Shares
+	group string
+	n     int64
+}
+
+// keep gives back all but n bytes.
+func (r *reservation) keep(n int64) {
+	if r.of != nil && r.n > n {
+		r.of.Release(r.group, r.n-n)
+		r.n = n
+	}
 }
 
 // serveBlocks asks the reader, for as long as the caller waits.

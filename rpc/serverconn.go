@@ -37,6 +37,8 @@ type serverConn struct {
 	request fetchRequest
 	reply   block.Reply
 	views   []block.View
+	// reserved is what the reply takes of its group's bytes.
+	reserved reservation
 	// head is the reply up to its payload, parts the payload. Parts of less
 	// than smallPart are in small.
 	head, small []byte
@@ -168,6 +170,7 @@ func (c *serverConn) write(w bufiox.Writer) error {
 // reply has been flushed, or will never be.
 func (c *serverConn) finish() {
 	c.reply.Release()
+	c.reserved.keep(0)
 	for i := range c.views {
 		c.views[i].Lease.Release()
 	}

@@ -185,7 +185,7 @@ func serveHop(cache *blockcache.Cache, size int, ln net.Listener) error {
 		return err
 	}
 	serving := fill.NewServer(fill.Options{
-		Engine: e, Cache: cache, Settings: &fill.Settings{}, Queue: queue, Fills: pools.NewTokens(32),
+		Engine: e, Cache: cache, Settings: &fill.Settings{}, Queue: queue, Fills: pools.NewShares(32),
 	})
 	s, err := rpc.NewServer(rpc.ServerOptions{Listener: ln, Identity: identity("server")}, serving)
 	if err != nil {

@@ -120,6 +120,8 @@ func isLogLevel(s string) bool {
 	return false
 }
 
+func isQueuePolicy(s string) bool { return s == "fifo" || s == "adaptive" }
+
 func isBalanceType(s string) bool {
 	switch s {
 	case "without_warmup", "async_warmup", "sync_warmup", "peer_read_async_warmup":

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net"
 	"os"
 	"time"
@@ -44,7 +45,8 @@ type be struct {
 	buffers        *pools.Buffers
 	races          *pools.Tokens
 	raceGets       *pools.Tokens
-	fills          *pools.Tokens
+	fills          *pools.Shares
+	groupBytes     *pools.Shares
 	queue          *pools.Queue
 	cache          *blockcache.Cache
 	origin         *objstore.Store
@@ -96,7 +98,7 @@ func (b *be) openPools(context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	b.races, b.raceGets, b.fills = pools.NewTokens(0), pools.NewTokens(0), pools.NewTokens(0)
+	b.races, b.raceGets, b.fills = pools.NewTokens(0), pools.NewTokens(0), pools.NewShares(0)
 	follow(c, "max_concurrent_peer_races", b.races.SetLimit)
 	follow(c, "max_peer_race_s3_thread_num", b.raceGets.SetLimit)
 	follow(c, "max_concurrent_peer_server_fills", b.fills.SetLimit)
@@ -110,6 +112,9 @@ func (b *be) openPools(context.Context) (err error) {
 		return err
 	}
 	c.Bind("peer_fetch_queue_timeout_ms", func(v config.Value) { b.queue.SetTimeout(v.Duration()) })
+	c.Bind("peer_fetch_queue_policy", func(v config.Value) { b.queue.SetAdaptive(v.Text() == "adaptive") })
+	b.groupBytes = pools.NewShares(math.MaxInt)
+	c.Bind("peer_serving_max_bytes_per_group", func(v config.Value) { b.groupBytes.SetLimitEach(v.Int()) })
 	return nil
 }
 
@@ -216,7 +221,7 @@ func (b *be) serve(context.Context) (err error) {
 		Bucket: c.String("s3_bucket"), BlockTimeout: blockTimeout, Logger: b.log,
 	})
 	b.rpc, err = rpc.NewServer(rpc.ServerOptions{
-		Listener: b.brpcLn, Identity: b.identity, ReadToken: b.readToken,
+		Listener: b.brpcLn, Identity: b.identity, ReadToken: b.readToken, GroupBytes: b.groupBytes,
 		HTTP: b.http.ServeVars, Logger: b.log,
 	}, b.serving)
 	if err != nil {

@@ -34,7 +34,7 @@ type Options struct {
 	Settings *Settings
 	// Queue is the pool of peer reads, Fills the slots for fills.
 	Queue  *pools.Queue
-	Fills  *pools.Tokens
+	Fills  *pools.Shares
 	Logger *slog.Logger
 }
 
@@ -96,7 +96,7 @@ func (s *Server) ServeBlocks(ctx context.Context, from block.Node, f *block.Fetc
 		s.refuse(f, reply, block.StatusUnsupported) // its blocks are not ours
 		return
 	}
-	err := s.Queue.Do(ctx, func(context.Context) { s.look(f, reply) })
+	err := s.Queue.DoFor(ctx, from.GroupID, func(context.Context) { s.look(f, reply) })
 	if err != nil {
 		s.refuse(f, reply, statusOf(err))
 		return
@@ -106,7 +106,7 @@ func (s *Server) ServeBlocks(ctx context.Context, from block.Node, f *block.Fetc
 	case !s.mayFill():
 		s.count.fillRequested.Add(1)
 	default:
-		if jobs := s.fill(f, reply); f.Wait {
+		if jobs := s.fill(from, f, reply); f.Wait {
 			s.wait(ctx, f, reply, jobs)
 		}
 	}
@@ -166,7 +166,12 @@ func (s *Server) look(f *block.Fetch, reply *block.Reply) {
 		}
 		answer := block.Answer{Index: index, Status: block.StatusNotFound}
 		if reply.Meta.Known() {
-			if lease, ok := get(base.At(index)); ok {
+			lease, ok := get(base.At(index))
+			switch {
+			case !ok:
+			case resident(&lease) != nil:
+				lost(&lease)
+			default:
 				answer.Status, answer.Lease = block.StatusData, lease
 			}
 		}

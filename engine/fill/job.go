@@ -70,7 +70,7 @@ func (s *Server) limit() time.Duration {
 // so already, marks it in the reply and returns the jobs that bring it. A fill
 // goes on when its requester has gone, up to the time that it may take: the next
 // one finds the blocks.
-func (s *Server) fill(f *block.Fetch, reply *block.Reply) []*job {
+func (s *Server) fill(from block.Node, f *block.Fetch, reply *block.Reply) []*job {
 	base := block.BaseID(f.Object, f.Meta.Version)
 	var missing []block.ID
 	for i := range reply.Answers {
@@ -81,7 +81,7 @@ func (s *Server) fill(f *block.Fetch, reply *block.Reply) []*job {
 	mine, jobs := s.jobs.claim(missing)
 	if mine != nil {
 		s.count.fillRequested.Add(1)
-		status := s.begin(f, mine)
+		status := s.begin(from.ID, f, mine)
 		for i := range reply.Answers {
 			if a := &reply.Answers[i]; a.Status == block.StatusNotFound && slices.Contains(mine.ids, base.At(a.Index)) {
 				a.Status = status
@@ -97,15 +97,15 @@ func (s *Server) fill(f *block.Fetch, reply *block.Reply) []*job {
 	return jobs
 }
 
-// begin starts a job if there is a slot for it.
-func (s *Server) begin(f *block.Fetch, j *job) block.Status {
-	if !s.Fills.TryAcquire() {
+// begin starts a job if there is a slot for it, and for the node that wants it.
+func (s *Server) begin(node string, f *block.Fetch, j *job) block.Status {
+	if !s.Fills.TryAcquire(node, 1) {
 		s.count.fillRejected.Add(1)
 		return block.StatusFillRejected
 	}
 	req := *f
-	if !s.start(func() { s.run(&req, j) }) { // ends with its reads, its time-out or s.ctx
-		s.Fills.Release()
+	if !s.start(func() { s.run(node, &req, j) }) { // ends with its reads, its time-out or s.ctx
+		s.Fills.Release(node, 1)
 		return block.StatusGoingAway
 	}
 	return block.StatusFilling
@@ -121,11 +121,11 @@ func mark(reply *block.Reply, status block.Status) {
 }
 
 // run fills blocks and counts how that ended.
-func (s *Server) run(f *block.Fetch, j *job) {
+func (s *Server) run(node string, f *block.Fetch, j *job) {
 	ctx, cancel := context.WithTimeout(s.ctx, s.limit())
 	defer cancel()
 	defer s.jobs.drop(j)
-	defer s.Fills.Release()
+	defer s.Fills.Release(node, 1)
 	defer func() {
 		if p := recover(); p != nil {
 			s.count.panics.Add(1)

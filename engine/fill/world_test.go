@@ -153,11 +153,12 @@ func (s *stream) Close() {
 // node is one BE.
 type node struct {
 	addr     block.Addr
+	dir      string
 	engine   *engine.Engine
 	server   *fill.Server
 	cache    *blockcache.Cache
 	queue    *pools.Queue
-	fills    *pools.Tokens
+	fills    *pools.Shares
 	settings *fill.Settings
 	// served and asked count peer requests that it answered and sent.
 	served, asked atomic.Int64
@@ -206,10 +207,10 @@ func inCluster(t *testing.T, n int, f func(c *cluster)) {
 func (c *cluster) newNode(addr block.Addr) *node {
 	c.t.Helper()
 	quiet := slog.New(slog.DiscardHandler)
-	n := &node{addr: addr, fills: pools.NewTokens(32), settings: &fill.Settings{}}
+	n := &node{addr: addr, dir: c.t.TempDir(), fills: pools.NewShares(32), settings: &fill.Settings{}}
 	var err error
 	if n.cache, err = blockcache.Open(blockcache.Options{
-		Logger: quiet, BlockSize: testBlock, Paths: []blockcache.Path{{Dir: c.t.TempDir(), TotalBytes: 4 << 20}},
+		Logger: quiet, BlockSize: testBlock, Paths: []blockcache.Path{{Dir: n.dir, TotalBytes: 4 << 20}},
 	}); err != nil {
 		c.t.Fatal(err)
 	}

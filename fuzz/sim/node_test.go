@@ -48,7 +48,7 @@ type life struct {
 	buffers    *pools.Buffers
 	races      *pools.Tokens
 	raceGets   *pools.Tokens
-	fills      *pools.Tokens
+	fills      *pools.Shares
 	queue      *pools.Queue
 	cache      *blockcache.Cache
 	rules      *shards.Settings
@@ -83,7 +83,7 @@ func (n *node) start() {
 	w.lives++
 	l := &life{
 		n: n, id: fmt.Sprintf("%s-%d", n.name, w.lives), began: time.Now(),
-		races: pools.NewTokens(m.races), raceGets: pools.NewTokens(m.raceGets), fills: pools.NewTokens(m.fills),
+		races: pools.NewTokens(m.races), raceGets: pools.NewTokens(m.raceGets), fills: pools.NewShares(m.fills),
 		rules: shards.NewSettings(), settings: engine.NewSettings(), serving: &fill.Settings{},
 	}
 	l.ctx, l.cancel = context.WithCancel(context.Background())

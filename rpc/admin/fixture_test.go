@@ -181,7 +181,7 @@ func (n *nodeUnderTest) parts(dir string, logger *slog.Logger) BEOptions {
 	})
 	must(n.t, err)
 	server := fill.NewServer(fill.Options{
-		Engine: e, Cache: cache, Settings: &fill.Settings{}, Queue: queue, Fills: pools.NewTokens(32), Logger: logger,
+		Engine: e, Cache: cache, Settings: &fill.Settings{}, Queue: queue, Fills: pools.NewShares(32), Logger: logger,
 	})
 	n.t.Cleanup(func() {
 		server.Close()

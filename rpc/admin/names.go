@@ -79,7 +79,7 @@ type books struct {
 	queue    pools.QueueMetrics
 	races    pools.TokensMetrics
 	raceGets pools.TokensMetrics
-	fills    pools.TokensMetrics
+	fills    pools.SharesMetrics
 	table    shards.Metrics
 	breakers shards.BreakerMetrics
 	profiles int

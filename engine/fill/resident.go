@@ -1,0 +1,46 @@
+package fill
+
+import (
+	"os"
+	"runtime"
+	"syscall"
+	"unsafe"
+
+	"headstart/engine/block"
+)
+
+// madvPopulateRead makes the kernel read pages now, and say so if it can't;
+// errHardwarePoison is what it says of memory that is broken.
+const (
+	madvPopulateRead  = 22
+	errHardwarePoison = syscall.Errno(133)
+)
+
+// resident brings the bytes of a lease into memory, as far as they are not
+// there. What a disk takes is so taken here, within the pool of peer reads, and
+// not later under the system call that sends them, of which any number may be
+// under way. It fails when the bytes are gone, and does nothing on kernels
+// older than 5.14.
+func resident(l *block.Lease) error {
+	b := l.Raw()
+	if len(b) == 0 {
+		return nil
+	}
+	page := uintptr(os.Getpagesize())
+	first := uintptr(unsafe.Pointer(&b[0]))
+	start := first &^ (page - 1)
+	_, _, errno := syscall.Syscall(syscall.SYS_MADVISE, start, first-start+uintptr(len(b)), madvPopulateRead)
+	runtime.KeepAlive(b)
+	switch errno {
+	case syscall.EFAULT, syscall.EIO, errHardwarePoison:
+		return errno
+	}
+	return nil
+}
+
+// lost tells the owner of a lease whose bytes are gone, who can't know: a copy
+// meets what the kernel has met.
+func lost(l *block.Lease) {
+	_, _ = l.CopyAt(make([]byte, l.Len()), 0) // that it fails is the point
+	l.Release()
+}
