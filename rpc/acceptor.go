@@ -40,7 +40,7 @@ type ServerOptions struct {
 	// SendTimeout is how long a reply may take to be sent, 10 s by default, and
 	// a tenth of it more for each MiB of the reply. Then the receiver is cut off.
 	SendTimeout time.Duration
-	// MaxConns bounds the connections, 10000 by default; those beyond are
+	// MaxConns bounds the connections, DefaultMaxConns by default; those beyond are
 	// closed.
 	MaxConns int
 	// ReadToken returns what callers of Read must present now; nil, and "", ask
@@ -64,6 +64,14 @@ func (o *ServerOptions) Validate() error {
 	}
 	return nil
 }
+
+// DefaultMaxConns is how many connections a server has at most if its options
+// don't say, and ConnBytes about what one of them takes, beside the blocks that
+// it is sending: its stack, its buffers and its share of Kitex.
+const (
+	DefaultMaxConns = 10_000
+	ConnBytes       = 32 << 10
+)
 
 // acceptor accepts the connections of one Kitex server, checks what they
 // announce, and knows which calls run, so that it can stop without cutting
@@ -106,7 +114,7 @@ func newAcceptor(o ServerOptions, service *serviceinfo.ServiceInfo, handler any)
 	o.IdleTimeout = orDefault(o.IdleTimeout, serverIdle)
 	o.ReceiveTimeout = orDefault(o.ReceiveTimeout, 10*time.Second)
 	o.SendTimeout = orDefault(o.SendTimeout, 10*time.Second)
-	o.MaxConns = orDefault(o.MaxConns, 10000)
+	o.MaxConns = orDefault(o.MaxConns, DefaultMaxConns)
 	o.Logger = orDefault(o.Logger, slog.Default())
 	a := &acceptor{opts: o, running: make(chan struct{})}
 	a.ctx, a.close = context.WithCancel(context.Background())

@@ -81,6 +81,7 @@ func startBE(ctx context.Context, conf *config.Set, log *slog.Logger) (_ *be, er
 	if b.brpcLn, err = listen(conf, "brpc_port"); err != nil {
 		return nil, err
 	}
+	logBudget(conf, log)
 	steps := []func(context.Context) error{b.openPools, b.openCache, b.openStore, b.openPeers, b.openEngine, b.serve}
 	for _, step := range steps {
 		if err := step(ctx); err != nil {
