@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"runtime/debug"
@@ -49,7 +50,9 @@ type ServerOptions struct {
 	// GroupBytes bounds what is being sent to the nodes of one compute group at a
 	// time, in bytes; nil bounds nothing.
 	GroupBytes *pools.Shares
-	Logger     *slog.Logger
+	// TLS is nil for plain text.
+	TLS    *TLS
+	Logger *slog.Logger
 }
 
 // Validate reports what is missing or out of range.
@@ -219,6 +222,10 @@ func (a *acceptor) serve(c *serverConn) {
 		delete(a.mu.conns, c)
 		a.mu.Unlock()
 	}()
+	if err := a.open(c); err != nil {
+		a.refuse(c, err)
+		return
+	}
 	ctx, err := a.handler.OnActive(c.ctx, c)
 	if err != nil {
 		return
@@ -227,12 +234,31 @@ func (a *acceptor) serve(c *serverConn) {
 	}
 }
 
+// open makes a connection secure if that is wanted.
+func (a *acceptor) open(c *serverConn) error {
+	if !a.opts.TLS.on() {
+		return nil
+	}
+	c.expectRead(time.Now(), a.opts.IdleTimeout)
+	first, err := c.r.Peek(1)
+	if err != nil || first[0] != firstOfTLS {
+		return nil // serveOne knows what to say
+	}
+	end := time.Now().Add(a.opts.ReceiveTimeout)
+	c.hurryRead(end)
+	c.SetWriteDeadline(end)
+	return c.open(a.opts.TLS)
+}
+
 // serveOne waits for the next request and answers it.
 func (a *acceptor) serveOne(ctx context.Context, c *serverConn) error {
 	c.expectRead(time.Now(), a.opts.IdleTimeout)
 	first, err := c.r.Peek(1)
 	if err != nil {
 		return err
+	}
+	if c.tls == nil && (first[0] == firstOfTLS || a.opts.TLS.on()) {
+		return a.disagree(c, first[0])
 	}
 	if first[0] >= 'A' { // no frame is that long, all methods of HTTP are words
 		return a.serveHTTP(c)
@@ -248,6 +274,35 @@ func (a *acceptor) serveOne(ctx context.Context, c *serverConn) error {
 	defer a.leave()
 	defer c.finish()
 	return a.handler.OnRead(ctx, c)
+}
+
+// firstOfTLS is the first byte of a TLS handshake; no frame is that long.
+const firstOfTLS = 22
+
+// exceptionRefused is the type of the exception that a node gets which speaks
+// plain text to one that doesn't.
+const exceptionRefused = 1001
+
+// disagree tells a caller that the two nodes don't agree on TLS, in the words of
+// whatever it speaks.
+func (a *acceptor) disagree(c *serverConn, first byte) error {
+	why := errTLSOn
+	now := time.Now()
+	c.expectWrite(now, a.opts.SendTimeout)
+	switch {
+	case first == firstOfTLS:
+		why = errTLSOff
+		c.Write([]byte{21, 3, 3, 0, 2, 2, 40}) // a fatal alert: handshake failure
+	case first >= 'A':
+		io.WriteString(c, "HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Type: text/plain\r\n\r\n"+
+			"this port speaks TLS only (enable_peer_tls)\n")
+	default:
+		if a.receive(c, now) == nil {
+			c.Write(exceptionFor(c.r, exceptionRefused, "this node speaks TLS only: enable_peer_tls is on"))
+		}
+	}
+	a.refuse(c, why)
+	return why
 }
 
 // receive waits for the rest of a request and refuses what is none.

@@ -78,9 +78,16 @@ func (c *caller) do(conn *clientConn, method string, args, result any) error {
 	conn.healthy = false
 	err := c.kitex.Call(conn.ctx, method, args, result)
 	if d, ok := err.(*kerrors.DetailedError); ok && d.Unwrap() != nil {
-		return d.Unwrap() // the cause alone: Kitex's words around it tell nothing more
+		err = d.Unwrap() // the cause alone: Kitex's words around it tell nothing more
 	}
-	return err
+	var said *remote.TransError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &said) && said.TypeID() == exceptionRefused:
+		return fmt.Errorf("%w: %w", block.ErrRefused, err)
+	}
+	return rejected(err)
 }
 
 // release gives a connection back whose call is over.

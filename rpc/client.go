@@ -28,6 +28,8 @@ type ClientOptions struct {
 	MaxConnsPerAddr int
 	// ReadToken is what Read presents.
 	ReadToken string
+	// TLS is nil for plain text.
+	TLS *TLS
 }
 
 // Validate reports what is missing or out of range.
@@ -90,7 +92,7 @@ func NewClient(o ClientOptions) (*Client, error) {
 	}
 	c := &Client{alloc: o.Alloc, readToken: o.ReadToken}
 	c.callIDs.Store(rand.Uint64())
-	c.pool = newPool(
+	c.pool = newPool(o.TLS,
 		orDefault(o.ConnectTimeout, connectTimeout),
 		orDefault(o.IdleTimeout, clientIdle),
 		orDefault(o.MaxConnsPerAddr, 256))

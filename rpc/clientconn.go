@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"crypto/tls"
 	"io"
 	"iter"
 	"net"
@@ -18,10 +19,11 @@ import (
 // only cut and Close may come from elsewhere.
 type clientConn struct {
 	net.Conn
-	raw  syscall.RawConn
-	r    *bufiox.DefaultReader
-	w    *bufiox.DefaultWriter
-	addr block.Addr
+	secure bool
+	raw    syscall.RawConn
+	r      *bufiox.DefaultReader
+	w      *bufiox.DefaultWriter
+	addr   block.Addr
 	// ctx carries the connection to Kitex, which asks pool for one.
 	ctx      context.Context
 	instance discovery.Instance
@@ -55,6 +57,9 @@ func newClientConn(conn net.Conn, addr block.Addr) *clientConn {
 		instance: discovery.NewInstance("tcp", addr.String(), discovery.DefaultWeight, nil),
 	}
 	c.r = bufiox.NewDefaultReader(heads{c})
+	if secure, ok := conn.(*tls.Conn); ok {
+		c.secure, conn = true, secure.NetConn()
+	}
 	if s, ok := conn.(syscall.Conn); ok {
 		c.raw, _ = s.SyscallConn()
 	}

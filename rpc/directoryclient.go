@@ -20,6 +20,8 @@ type DirectoryClientOptions struct {
 	Endpoints []block.Addr
 	// Timeout bounds one attempt at one FE, 2 s by default.
 	Timeout time.Duration
+	// TLS is nil for plain text.
+	TLS *TLS
 }
 
 // Validate reports what is missing or out of range.
@@ -63,7 +65,7 @@ func NewDirectoryClient(o DirectoryClientOptions) (*DirectoryClient, error) {
 	c := &DirectoryClient{
 		endpoints: o.Endpoints,
 		timeout:   orDefault(o.Timeout, 2*time.Second),
-		pool:      newPool(connectTimeout, clientIdle, 16),
+		pool:      newPool(o.TLS, connectTimeout, clientIdle, 16),
 	}
 	var err error
 	if c.caller, err = newCaller(o.Identity, c.pool, directoryService()); err != nil {

@@ -80,3 +80,20 @@ func (f frame) peekWhole(r *bufiox.DefaultReader) error {
 	}
 	return nil
 }
+
+// exceptionFor returns the exception that answers the call which r holds.
+func exceptionFor(r *bufiox.DefaultReader, kind int32, text string) []byte {
+	f, err := peekFrame(r, maxRequest)
+	if err != nil {
+		return nil
+	}
+	call, err := r.Peek(f.head)
+	if err != nil {
+		return nil
+	}
+	b := append([]byte(nil), call...)
+	binary.BigEndian.PutUint32(b[lengthLen:], thriftError)
+	b = appendStop(appendI32(appendString(b, 1, text), 2, kind))
+	binary.BigEndian.PutUint32(b, uint32(len(b)-lengthLen))
+	return b
+}

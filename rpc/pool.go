@@ -14,8 +14,8 @@ import (
 // a connection there, and gives out the one used last, so that those that are
 // not needed grow old.
 type pool struct {
-	// connect makes a connection.
-	connect func(ctx context.Context, network, addr string) (net.Conn, error)
+	connect connector
+	tls     *TLS
 	idle    time.Duration
 	// perAddr bounds the connections of one address.
 	perAddr int
@@ -38,12 +38,12 @@ type connections struct {
 	dialing int
 }
 
-func newPool(connectTimeout, idle time.Duration, perAddr int) *pool {
+func newPool(t *TLS, connectTimeout, idle time.Duration, perAddr int) *pool {
 	dialer := net.Dialer{
 		Timeout:         connectTimeout,
 		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: idle / 2, Interval: idle / 6, Count: 3},
 	}
-	p := &pool{connect: dialer.DialContext, idle: idle, perAddr: perAddr, stop: make(chan struct{})}
+	p := &pool{connect: t.over(dialer.DialContext), tls: t, idle: idle, perAddr: perAddr, stop: make(chan struct{})}
 	p.mu.addrs = make(map[block.Addr]*connections)
 	go p.sweep() // close stops it
 	return p
@@ -59,7 +59,7 @@ func (p *pool) get(ctx context.Context, addr block.Addr) (*clientConn, error) {
 		if c == nil {
 			return p.dial(ctx, addr)
 		}
-		if time.Since(c.idleSince) < p.idle && c.alive() {
+		if time.Since(c.idleSince) < p.idle && c.secure == p.tls.on() && c.alive() {
 			return c, nil
 		}
 		p.drop(c)

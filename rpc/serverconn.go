@@ -2,8 +2,10 @@ package rpc
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/binary"
 	"fmt"
+	"io"
 	"net"
 	"sync"
 	"syscall"
@@ -23,10 +25,14 @@ const watchAfter = 5 * time.Millisecond
 // that serves it; only end and Close may come from elsewhere.
 type serverConn struct {
 	net.Conn
-	raw  syscall.RawConn
-	r    *bufiox.DefaultReader
-	w    *bufiox.DefaultWriter
-	peer acquaintance
+	// tls is what a secure connection is read and written by, nil for plain text;
+	// scratch lends memory to copy through.
+	tls     *tls.Conn
+	scratch *sync.Pool
+	raw     syscall.RawConn
+	r       *bufiox.DefaultReader
+	w       *bufiox.DefaultWriter
+	peer    acquaintance
 	// ctx ends with the connection or with the acceptor.
 	ctx context.Context
 	end context.CancelFunc
@@ -42,7 +48,7 @@ type serverConn struct {
 	// head is the reply up to its payload, parts the payload. Parts of less
 	// than smallPart are in small.
 	head, small []byte
-	parts       [][]byte
+	parts       []part
 	total       int
 
 	// readBy and writeBy are the deadlines that are set.
@@ -66,6 +72,13 @@ type serverConn struct {
 	}
 }
 
+// part is a piece of a payload: bytes of a lease, unless they have been copied.
+type part struct {
+	bytes []byte
+	lease *block.Lease
+	from  int
+}
+
 func newServerConn(ctx context.Context, conn net.Conn) *serverConn {
 	c := &serverConn{Conn: conn, r: bufiox.NewDefaultReader(conn), w: bufiox.NewDefaultWriter(conn)}
 	if s, ok := conn.(syscall.Conn); ok {
@@ -84,6 +97,82 @@ func (c *serverConn) Writer() *bufiox.DefaultWriter { return c.w }
 
 // Read implements net.Conn over what is buffered.
 func (c *serverConn) Read(b []byte) (int, error) { return c.r.Read(b) }
+
+// Write writes to whoever is at the other end.
+func (c *serverConn) Write(b []byte) (int, error) {
+	if c.tls != nil {
+		return c.tls.Write(b)
+	}
+	return c.Conn.Write(b)
+}
+
+// open makes the connection secure: the handshake is what comes next.
+func (c *serverConn) open(t *TLS) error {
+	secure, err := t.server(c.ctx, begun{c.Conn, c.r})
+	if err != nil {
+		return fmt.Errorf("TLS handshake: %w", err)
+	}
+	c.tls, c.scratch = secure, &t.scratch
+	c.r = bufiox.NewDefaultReader(secure)
+	c.w = bufiox.NewDefaultWriter(sealed{c})
+	return nil
+}
+
+// begun is a connection of which something has been read already.
+type begun struct {
+	net.Conn
+	r *bufiox.DefaultReader
+}
+
+// Read implements net.Conn.
+func (b begun) Read(p []byte) (int, error) {
+	if n := b.r.Buffered(); n > 0 {
+		return b.r.ReadBinary(p[:min(n, len(p))])
+	}
+	return b.Conn.Read(p)
+}
+
+// sealed writes replies to a secure connection. To encrypt is to read, and Go
+// code does not read what a lease lends: it is copied, a piece at a time, into
+// memory of which there is one for each reply that is being sent.
+type sealed struct{ c *serverConn }
+
+// sealStep is how much is copied and encrypted at a time: some TLS records.
+const sealStep = 64 << 10
+
+// Write implements io.Writer.
+func (s sealed) Write(b []byte) (int, error) {
+	for i := range s.c.parts {
+		p := &s.c.parts[i]
+		if p.lease != nil && len(p.bytes) == len(b) && &p.bytes[0] == &b[0] {
+			return s.copied(p)
+		}
+	}
+	return s.c.tls.Write(b)
+}
+
+func (s sealed) copied(p *part) (sent int, err error) {
+	scratch, ok := s.c.scratch.Get().(*[sealStep]byte)
+	if !ok {
+		scratch = new([sealStep]byte)
+	}
+	defer s.c.scratch.Put(scratch)
+	for sent < len(p.bytes) {
+		piece := scratch[:min(sealStep, len(p.bytes)-sent)]
+		n, err := p.lease.CopyAt(piece, p.from+sent)
+		if err == nil && n < len(piece) {
+			err = io.ErrUnexpectedEOF
+		}
+		if err == nil {
+			n, err = s.c.tls.Write(piece)
+		}
+		if err != nil {
+			return sent, err
+		}
+		sent += n
+	}
+	return sent, nil
+}
 
 // Close ends the call of the connection and closes it.
 func (c *serverConn) Close() error {
@@ -137,17 +226,17 @@ func (c *serverConn) newReply() {
 // add makes bytes from to to of a lease part of the payload. The lease stays
 // its owner's and must last until finish.
 func (c *serverConn) add(l *block.Lease, from, to int) error {
-	part := l.Raw()[from:to]
-	if len(part) < smallPart {
+	p := part{l.Raw()[from:to], l, from}
+	if len(p.bytes) < smallPart {
 		start := len(c.small)
-		c.small = append(c.small, make([]byte, len(part))...)
-		part = c.small[start:]
-		if n, err := l.CopyAt(part, from); err != nil || n < len(part) {
-			return fmt.Errorf("copied %d of %d bytes: %w", n, len(part), err)
+		c.small = append(c.small, make([]byte, len(p.bytes))...)
+		p = part{bytes: c.small[start:]}
+		if n, err := l.CopyAt(p.bytes, from); err != nil || n < len(p.bytes) {
+			return fmt.Errorf("copied %d of %d bytes: %w", n, len(p.bytes), err)
 		}
 	}
-	c.parts = append(c.parts, part)
-	c.total += len(part)
+	c.parts = append(c.parts, p)
+	c.total += len(p.bytes)
 	return nil
 }
 
@@ -157,8 +246,8 @@ func (c *serverConn) write(w bufiox.Writer) error {
 	if _, err := w.WriteBinary(c.head); err != nil {
 		return err
 	}
-	for _, part := range c.parts {
-		if _, err := w.WriteBinary(part); err != nil {
+	for i := range c.parts {
+		if _, err := w.WriteBinary(c.parts[i].bytes); err != nil {
 			return err
 		}
 	}
@@ -234,7 +323,8 @@ func (c *serverConn) look() {
 	}
 	c.watch.Unlock()
 	if watch {
-		if awaitSocket(c.raw) == socketDead {
+		// Within TLS, what comes during a call is the word that the caller closes.
+		if s := awaitSocket(c.raw); s == socketDead || s == socketReadable && c.tls != nil {
 			call.cancelFor(causeGone)
 		}
 		close(done)

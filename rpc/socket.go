@@ -1,6 +1,9 @@
 package rpc
 
-import "syscall"
+import (
+	"io/fs"
+	"syscall"
+)
 
 // socketState is what a look at a socket finds.
 type socketState int
@@ -55,4 +58,12 @@ func peekFD(fd uintptr) socketState {
 		}
 		return socketReadable
 	}
+}
+
+// inode tells a file from another one at the same path.
+func inode(info fs.FileInfo) any {
+	if s, ok := info.Sys().(*syscall.Stat_t); ok {
+		return s.Ino
+	}
+	return nil
 }

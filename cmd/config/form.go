@@ -4,6 +4,7 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
+	"path"
 	"strconv"
 	"strings"
 )
@@ -14,6 +15,7 @@ const (
 	formListen    = "an IP address or host name of this machine, without a port, or nothing"
 	formEndpoints = "host:port, several separated by commas, or nothing"
 	formID        = "letters, digits, '.', '_', '-' and ':', at least one and at most 128"
+	formPatterns  = "patterns of names separated by commas (* stands for anything but /), or nothing"
 	formIDs       = "compute group ids separated by commas, or nothing"
 	formNetworks  = "networks as 10.0.0.0/8 or addresses, separated by commas, or nothing"
 	formURL       = "a URL as https://host:port, or nothing"
@@ -118,6 +120,13 @@ func isLogLevel(s string) bool {
 		return true
 	}
 	return false
+}
+
+func isPatterns(s string) bool { return each(s, isPattern) }
+
+func isPattern(s string) bool {
+	_, err := path.Match(s, "")
+	return err == nil && s != ""
 }
 
 func isQueuePolicy(s string) bool { return s == "fifo" || s == "adaptive" }

@@ -69,6 +69,8 @@ func accessKeys() []Key {
 			Help: "PEM file of this node's certificate."},
 		{Name: "peer_tls_key_path", Kind: String, Role: Both, Static: true,
 			Help: "PEM file of this node's private key."},
+		{Name: "peer_tls_allowed_names", Kind: String, Role: Both, Form: formPatterns, check: isPatterns,
+			Help: "Names that certificates of other nodes may have (common name, DNS name, address or URI); empty allows all that the authorities have signed."},
 		{Name: "peer_candidate_allowed_networks", Kind: String, Form: formNetworks, check: isNetworks,
 			Help: "Networks that manually set candidates must lie in; empty allows every network."},
 	}

@@ -36,6 +36,9 @@ func (v Value) Int() int64 { return v.num }
 // Text returns the value in its normal form, secrets included.
 func (v Value) Text() string { return v.text }
 
+// List returns the parts of a list, which its key's text separates by commas.
+func (v Value) List() []string { return splitList(v.text) }
+
 // Duration returns the value of an Int whose unit is a time. Negative values
 // have a meaning of their own, which its sign keeps.
 func (v Value) Duration() time.Duration {

@@ -42,6 +42,7 @@ type be struct {
 
 	httpLn, brpcLn net.Listener
 	identity       *rpc.Identity
+	tls            *rpc.TLS
 	buffers        *pools.Buffers
 	races          *pools.Tokens
 	raceGets       *pools.Tokens
@@ -168,6 +169,10 @@ func (b *be) openPeers(context.Context) (err error) {
 	c.BindString("read_token", &b.tokens.Read)
 	warnOpen(c, b.log, "cluster_token", "admin_token", "read_token")
 
+	if b.tls, err = peerTLS(c, b.log); err != nil {
+		return err
+	}
+
 	settings := shards.NewSettings()
 	bindShards(c, settings)
 	b.breakers = shards.NewBreakers(settings)
@@ -177,12 +182,12 @@ func (b *be) openPeers(context.Context) (err error) {
 		CoarseMS: &b.upkeep.nowMS,
 	}, settings, b.breakers)
 	b.upkeep.sweep(b.table)
-	if b.peers, err = rpc.NewClient(rpc.ClientOptions{Identity: b.identity, Alloc: b.buffers.Get}); err != nil {
+	if b.peers, err = rpc.NewClient(rpc.ClientOptions{Identity: b.identity, Alloc: b.buffers.Get, TLS: b.tls}); err != nil {
 		return err
 	}
 	endpoints, err := addrs(c.List("fe_endpoints"))
 	if err == nil && len(endpoints) > 0 {
-		b.fes, err = rpc.NewDirectoryClient(rpc.DirectoryClientOptions{Endpoints: endpoints, Identity: b.identity})
+		b.fes, err = rpc.NewDirectoryClient(rpc.DirectoryClientOptions{Endpoints: endpoints, Identity: b.identity, TLS: b.tls})
 	}
 	return err
 }
@@ -222,7 +227,7 @@ func (b *be) serve(context.Context) (err error) {
 		Bucket: c.String("s3_bucket"), BlockTimeout: blockTimeout, Logger: b.log,
 	})
 	b.rpc, err = rpc.NewServer(rpc.ServerOptions{
-		Listener: b.brpcLn, Identity: b.identity, ReadToken: b.readToken, GroupBytes: b.groupBytes,
+		Listener: b.brpcLn, Identity: b.identity, ReadToken: b.readToken, GroupBytes: b.groupBytes, TLS: b.tls,
 		HTTP: b.http.ServeVars, Logger: b.log,
 	}, b.serving)
 	if err != nil {

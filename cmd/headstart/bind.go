@@ -2,6 +2,7 @@ package main
 
 import (
 	"crypto/rand"
+	"log/slog"
 	"runtime"
 	"strings"
 	"sync/atomic"
@@ -10,6 +11,7 @@ import (
 	"headstart/engine"
 	"headstart/engine/block"
 	"headstart/engine/objstore"
+	"headstart/rpc"
 	"headstart/rpc/admin"
 	"headstart/shards"
 	"headstart/shards/placement"
@@ -115,4 +117,19 @@ func (b *be) wireMetrics() admin.Wire {
 		w.DirectoryCalls, w.DirectoryFailures = fes.Calls, fes.Failures
 	}
 	return w
+}
+
+// peerTLS is what nodes speak with each other while enable_peer_tls is on. A
+// node that was told so does not start without it.
+func peerTLS(c *config.Set, log *slog.Logger) (*rpc.TLS, error) {
+	t := rpc.NewTLS(rpc.TLSOptions{
+		CAPath: c.String("peer_tls_ca_path"), CertPath: c.String("peer_tls_cert_path"), KeyPath: c.String("peer_tls_key_path"),
+		Logger: log,
+	})
+	c.Bind("enable_peer_tls", func(v config.Value) { t.SetEnabled(v.Bool()) })
+	c.Bind("peer_tls_allowed_names", func(v config.Value) { t.SetAllowed(v.List()) })
+	if c.Bool("enable_peer_tls") {
+		return t, t.Check()
+	}
+	return t, nil
 }

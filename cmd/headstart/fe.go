@@ -93,7 +93,10 @@ func startFE(ctx context.Context, conf *config.Set, log *slog.Logger) (_ *fe, er
 	conf.Bind("cluster_token", func(v config.Value) { identity.SetToken(v.Text()) })
 	conf.BindString("admin_token", &f.tokens.Admin)
 	warnOpen(conf, log, "cluster_token", "admin_token")
-	f.rpc, err = rpc.NewDirectoryServer(rpc.ServerOptions{Listener: rpcLn, Identity: identity, Logger: log}, directory)
+	secure, err := peerTLS(conf, log)
+	if err == nil {
+		f.rpc, err = rpc.NewDirectoryServer(rpc.ServerOptions{Listener: rpcLn, Identity: identity, TLS: secure, Logger: log}, directory)
+	}
 	if err != nil {
 		return nil, errors.Join(err, rpcLn.Close(), httpLn.Close())
 	}
