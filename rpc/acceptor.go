@@ -10,6 +10,7 @@ import (
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/cloudwego/kitex/pkg/remote"
@@ -273,7 +274,11 @@ func (a *acceptor) serveOne(ctx context.Context, c *serverConn) error {
 	a.enter()
 	defer a.leave()
 	defer c.finish()
-	return a.handler.OnRead(ctx, c)
+	err = a.handler.OnRead(ctx, c)
+	if errors.Is(err, syscall.EFAULT) {
+		c.lost()
+	}
+	return err
 }
 
 // firstOfTLS is the first byte of a TLS handshake; no frame is that long.

@@ -255,6 +255,17 @@ func (c *serverConn) write(w bufiox.Writer) error {
 	return err
 }
 
+// lost tells the owners of leases that the kernel could not read what they have
+// lent, as it does when a file has been cut short: whose bytes they are finds
+// out by a copy. The receiver has got a part and is cut off.
+func (c *serverConn) lost() {
+	for i := range c.parts {
+		if p := &c.parts[i]; p.lease != nil {
+			_, _ = p.lease.CopyAt(make([]byte, len(p.bytes)), p.from) // that it fails is the point
+		}
+	}
+}
+
 // finish gives back what the last reply was made of. It is called when the
 // reply has been flushed, or will never be.
 func (c *serverConn) finish() {

@@ -39,7 +39,7 @@ func run(args []string) error {
 	}
 	flags := flag.NewFlagSet("peerhop", flag.ContinueOnError)
 	sizes := flags.String("sizes", "1048576,65536,4096", "block sizes in bytes")
-	ways := flags.String("ways", "hop,tcp,kitex-netpoll,kitex-gonet", "what is compared")
+	ways := flags.String("ways", "hop,tcp,kitex-netpoll,kitex-gonet,hop-tls,tls", "what is compared")
 	rounds := flags.Int("rounds", 5, "rounds")
 	each := flags.Duration("time", 2*time.Second, "how long each way runs in a round")
 	inFlight := flags.Int("inflight", 4, "calls in flight")

@@ -44,7 +44,7 @@ func measure(p plan, size int) ([]*series, error) {
 	var all []*series
 	var ways []*way
 	for _, name := range p.Ways {
-		w, err := dial(name, s.hello.Addrs[name], size, s.hello.Blocks)
+		w, err := dial(name, s.hello, size)
 		if err != nil {
 			return nil, err
 		}

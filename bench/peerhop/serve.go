@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -49,6 +50,8 @@ func identity(name string) *rpc.Identity {
 type hello struct {
 	Addrs  map[string]string
 	Blocks uint64
+	// Dir has the certificate of both sides.
+	Dir string
 }
 
 type usage struct {
@@ -93,18 +96,9 @@ func serve(args []string) error {
 	if err := fillCache(cache, *size, blocks); err != nil {
 		return err
 	}
-	h := hello{Addrs: map[string]string{}, Blocks: blocks}
-	for way, start := range map[string]func(*blockcache.Cache, int, net.Listener) error{
-		"hop": serveHop, "tcp": serveTCP, "kitex-netpoll": serveNetpoll, "kitex-gonet": serveGonet,
-	} {
-		ln, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return err
-		}
-		h.Addrs[way] = ln.Addr().String()
-		if err := start(cache, *size, ln); err != nil {
-			return err
-		}
+	h := hello{Addrs: map[string]string{}, Blocks: blocks, Dir: dir}
+	if err := serveAll(h, cache, *size); err != nil {
+		return err
 	}
 	if *profile != "" {
 		stop, err := startProfile(*profile)
@@ -119,6 +113,35 @@ func serve(args []string) error {
 	}
 	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
 		if err := out.Encode(usageOfSelf()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// serveAll serves the blocks in all ways, and notes where.
+func serveAll(h hello, cache *blockcache.Cache, size int) error {
+	if err := writeCerts(h.Dir); err != nil {
+		return err
+	}
+	secure, err := bareTLS(h.Dir)
+	if err != nil {
+		return err
+	}
+	for way, start := range map[string]func(net.Listener) error{
+		"hop":           func(ln net.Listener) error { return serveHop(cache, size, ln, nil) },
+		"hop-tls":       func(ln net.Listener) error { return serveHop(cache, size, ln, hopTLS(h.Dir)) },
+		"tcp":           func(ln net.Listener) error { return serveTCP(cache, ln) },
+		"tls":           func(ln net.Listener) error { return serveTCP(cache, tls.NewListener(ln, secure)) },
+		"kitex-netpoll": func(ln net.Listener) error { return serveNetpoll(cache, ln) },
+		"kitex-gonet":   func(ln net.Listener) error { return serveGonet(cache, ln) },
+	} {
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return err
+		}
+		h.Addrs[way] = ln.Addr().String()
+		if err := start(ln); err != nil {
 			return err
 		}
 	}
@@ -170,7 +193,7 @@ func (nowhere) Head(context.Context, block.Object) (block.Meta, error) {
 }
 
 // serveHop serves what a BE serves: admission, cache, leases, all of it.
-func serveHop(cache *blockcache.Cache, size int, ln net.Listener) error {
+func serveHop(cache *blockcache.Cache, size int, ln net.Listener, secure *rpc.TLS) error {
 	queue, err := pools.NewQueue(pools.QueueOptions{
 		Name: "peer fetch", Workers: pools.PeerFetchThreads(-1, runtime.NumCPU()),
 		MaxQueue: pools.PeerFetchQueueSize(-1, runtime.NumCPU()), Timeout: 100 * time.Millisecond,
@@ -187,7 +210,7 @@ func serveHop(cache *blockcache.Cache, size int, ln net.Listener) error {
 	serving := fill.NewServer(fill.Options{
 		Engine: e, Cache: cache, Settings: &fill.Settings{}, Queue: queue, Fills: pools.NewShares(32),
 	})
-	s, err := rpc.NewServer(rpc.ServerOptions{Listener: ln, Identity: identity("server")}, serving)
+	s, err := rpc.NewServer(rpc.ServerOptions{Listener: ln, Identity: identity("server"), TLS: secure}, serving)
 	if err != nil {
 		return err
 	}
@@ -196,8 +219,8 @@ func serveHop(cache *blockcache.Cache, size int, ln net.Listener) error {
 }
 
 // serveTCP answers each 8 byte block number with the block's length, its
-// CRC32C and its bytes, in one writev from the mapping.
-func serveTCP(cache *blockcache.Cache, _ int, ln net.Listener) error {
+// CRC32C and its bytes, in one writev from the mapping unless ln is one of TLS.
+func serveTCP(cache *blockcache.Cache, ln net.Listener) error {
 	go func() { // ends with the process
 		for {
 			c, err := ln.Accept()
@@ -264,13 +287,13 @@ func (*stock) Read(context.Context, *headstart.ReadRequest) (*headstart.ReadRepl
 	return headstart.NewReadReply(), nil
 }
 
-func serveNetpoll(cache *blockcache.Cache, _ int, ln net.Listener) error {
+func serveNetpoll(cache *blockcache.Cache, ln net.Listener) error {
 	// netpoll wants a listener of its own making: it takes the address over.
 	ln.Close()
 	return serveStock(cache, server.WithServiceAddr(ln.Addr()))
 }
 
-func serveGonet(cache *blockcache.Cache, _ int, ln net.Listener) error {
+func serveGonet(cache *blockcache.Cache, ln net.Listener) error {
 	return serveStock(cache, server.WithListener(ln),
 		server.WithTransServerFactory(gonet.NewTransServerFactory()),
 		server.WithTransHandlerFactory(gonet.NewSvrTransHandlerFactory()))

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/binary"
 	"fmt"
 	"io"
@@ -32,14 +33,20 @@ type way struct {
 	close  func()
 }
 
-// dial returns the way of that name to addr, where blocks of the given size
-// are served.
-func dial(name, addr string, size int, blocks uint64) (*way, error) {
+// dial returns the way of that name to where h says that blocks of the given
+// size are served.
+func dial(name string, h hello, size int) (*way, error) {
+	addr := h.Addrs[name]
 	switch name {
 	case "hop":
-		return dialHop(addr, size, blocks)
+		return dialHop(addr, size, h.Blocks, nil)
+	case "hop-tls":
+		return dialHop(addr, size, h.Blocks, hopTLS(h.Dir))
 	case "tcp":
-		return dialTCP(addr, size), nil
+		return dialTCP(size, func() (net.Conn, error) { return net.Dial("tcp", addr) }), nil
+	case "tls":
+		secure, err := bareTLS(h.Dir)
+		return dialTCP(size, func() (net.Conn, error) { return tls.Dial("tcp", addr, secure) }), err
 	case "kitex-netpoll":
 		return dialStock(addr, size)
 	case "kitex-gonet":
@@ -49,7 +56,7 @@ func dial(name, addr string, size int, blocks uint64) (*way, error) {
 	return nil, fmt.Errorf("there is no way %q", name)
 }
 
-func dialHop(addr string, size int, blocks uint64) (*way, error) {
+func dialHop(addr string, size int, blocks uint64, secure *rpc.TLS) (*way, error) {
 	to, err := parse(addr)
 	if err != nil {
 		return nil, err
@@ -58,7 +65,7 @@ func dialHop(addr string, size int, blocks uint64) (*way, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := rpc.NewClient(rpc.ClientOptions{Identity: identity("client"), Alloc: buffers.Get})
+	c, err := rpc.NewClient(rpc.ClientOptions{Identity: identity("client"), Alloc: buffers.Get, TLS: secure})
 	if err != nil {
 		return nil, err
 	}
@@ -106,10 +113,10 @@ func parse(addr string) (block.Addr, error) {
 	return block.Addr{Host: host, Port: n}, err
 }
 
-func dialTCP(addr string, size int) *way {
+func dialTCP(size int, connect func() (net.Conn, error)) *way {
 	var conns []net.Conn
 	worker := func() (func(uint64) error, error) {
-		c, err := net.Dial("tcp", addr)
+		c, err := connect()
 		if err != nil {
 			return nil, err
 		}

@@ -43,6 +43,7 @@ type Server struct {
 	Options
 	count counters
 	jobs  jobs
+	warm  warm
 	// ctx ends with Close. fills counts the fills under way, for Close; it grows
 	// while life is locked and not closed.
 	fills  sync.WaitGroup
@@ -166,10 +167,11 @@ func (s *Server) look(f *block.Fetch, reply *block.Reply) {
 		}
 		answer := block.Answer{Index: index, Status: block.StatusNotFound}
 		if reply.Meta.Known() {
-			lease, ok := get(base.At(index))
+			id := base.At(index)
+			lease, ok := get(id)
 			switch {
 			case !ok:
-			case resident(&lease) != nil:
+			case s.warm.resident(id, &lease) != nil:
 				lost(&lease)
 			default:
 				answer.Status, answer.Lease = block.StatusData, lease

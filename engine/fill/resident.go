@@ -3,7 +3,9 @@ package fill
 import (
 	"os"
 	"runtime"
+	"sync/atomic"
 	"syscall"
+	"time"
 	"unsafe"
 
 	"headstart/engine/block"
@@ -36,6 +38,31 @@ func resident(l *block.Lease) error {
 		return errno
 	}
 	return nil
+}
+
+// warm remembers which blocks were made resident a moment ago: most are asked
+// for again and again, and to look at each of their pages costs as much as to
+// find the block. What it says may be wrong; then a page is read where it is
+// sent, or is found to be gone there.
+type warm struct {
+	// slots have 32 bits of a block's id above the second in which it was
+	// resident. Anyone writes; a reader takes it or leaves it.
+	slots [1 << 12]atomic.Uint64
+}
+
+// resident is resident, unless it has just been that.
+func (w *warm) resident(id block.ID, l *block.Lease) error {
+	h := (id.Lo ^ id.Index) * 0x9E3779B97F4A7C15
+	mark := h&^(1<<32-1) | uint64(uint32(time.Now().Unix()))
+	slot := &w.slots[h>>20&(1<<12-1)]
+	if slot.Load() == mark {
+		return nil
+	}
+	err := resident(l)
+	if err == nil {
+		slot.Store(mark)
+	}
+	return err
 }
 
 // lost tells the owner of a lease whose bytes are gone, who can't know: a copy
