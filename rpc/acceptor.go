@@ -258,7 +258,7 @@ func (a *acceptor) serveOne(ctx context.Context, c *serverConn) error {
 	if err != nil {
 		return err
 	}
-	if c.tls == nil && (first[0] == firstOfTLS || a.opts.TLS.on()) {
+	if c.sealed == nil && (first[0] == firstOfTLS || a.opts.TLS.on()) {
 		return a.disagree(c, first[0])
 	}
 	if first[0] >= 'A' { // no frame is that long, all methods of HTTP are words
@@ -275,6 +275,9 @@ func (a *acceptor) serveOne(ctx context.Context, c *serverConn) error {
 	defer a.leave()
 	defer c.finish()
 	err = a.handler.OnRead(ctx, c)
+	if err == nil && c.sealed != nil {
+		err = c.sealed.flush()
+	}
 	if errors.Is(err, syscall.EFAULT) {
 		c.lost()
 	}

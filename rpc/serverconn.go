@@ -2,10 +2,8 @@ package rpc
 
 import (
 	"context"
-	"crypto/tls"
 	"encoding/binary"
 	"fmt"
-	"io"
 	"net"
 	"sync"
 	"syscall"
@@ -25,14 +23,13 @@ const watchAfter = 5 * time.Millisecond
 // that serves it; only end and Close may come from elsewhere.
 type serverConn struct {
 	net.Conn
-	// tls is what a secure connection is read and written by, nil for plain text;
-	// scratch lends memory to copy through.
-	tls     *tls.Conn
-	scratch *sync.Pool
-	raw     syscall.RawConn
-	r       *bufiox.DefaultReader
-	w       *bufiox.DefaultWriter
-	peer    acquaintance
+	// sealed is what a secure connection is read and written by, nil for plain
+	// text.
+	sealed *sealed
+	raw    syscall.RawConn
+	r      *bufiox.DefaultReader
+	w      *bufiox.DefaultWriter
+	peer   acquaintance
 	// ctx ends with the connection or with the acceptor.
 	ctx context.Context
 	end context.CancelFunc
@@ -97,82 +94,6 @@ func (c *serverConn) Writer() *bufiox.DefaultWriter { return c.w }
 
 // Read implements net.Conn over what is buffered.
 func (c *serverConn) Read(b []byte) (int, error) { return c.r.Read(b) }
-
-// Write writes to whoever is at the other end.
-func (c *serverConn) Write(b []byte) (int, error) {
-	if c.tls != nil {
-		return c.tls.Write(b)
-	}
-	return c.Conn.Write(b)
-}
-
-// open makes the connection secure: the handshake is what comes next.
-func (c *serverConn) open(t *TLS) error {
-	secure, err := t.server(c.ctx, begun{c.Conn, c.r})
-	if err != nil {
-		return fmt.Errorf("TLS handshake: %w", err)
-	}
-	c.tls, c.scratch = secure, &t.scratch
-	c.r = bufiox.NewDefaultReader(secure)
-	c.w = bufiox.NewDefaultWriter(sealed{c})
-	return nil
-}
-
-// begun is a connection of which something has been read already.
-type begun struct {
-	net.Conn
-	r *bufiox.DefaultReader
-}
-
-// Read implements net.Conn.
-func (b begun) Read(p []byte) (int, error) {
-	if n := b.r.Buffered(); n > 0 {
-		return b.r.ReadBinary(p[:min(n, len(p))])
-	}
-	return b.Conn.Read(p)
-}
-
-// sealed writes replies to a secure connection. To encrypt is to read, and Go
-// code does not read what a lease lends: it is copied, a piece at a time, into
-// memory of which there is one for each reply that is being sent.
-type sealed struct{ c *serverConn }
-
-// sealStep is how much is copied and encrypted at a time: some TLS records.
-const sealStep = 64 << 10
-
-// Write implements io.Writer.
-func (s sealed) Write(b []byte) (int, error) {
-	for i := range s.c.parts {
-		p := &s.c.parts[i]
-		if p.lease != nil && len(p.bytes) == len(b) && &p.bytes[0] == &b[0] {
-			return s.copied(p)
-		}
-	}
-	return s.c.tls.Write(b)
-}
-
-func (s sealed) copied(p *part) (sent int, err error) {
-	scratch, ok := s.c.scratch.Get().(*[sealStep]byte)
-	if !ok {
-		scratch = new([sealStep]byte)
-	}
-	defer s.c.scratch.Put(scratch)
-	for sent < len(p.bytes) {
-		piece := scratch[:min(sealStep, len(p.bytes)-sent)]
-		n, err := p.lease.CopyAt(piece, p.from+sent)
-		if err == nil && n < len(piece) {
-			err = io.ErrUnexpectedEOF
-		}
-		if err == nil {
-			n, err = s.c.tls.Write(piece)
-		}
-		if err != nil {
-			return sent, err
-		}
-		sent += n
-	}
-	return sent, nil
-}
 
 // Close ends the call of the connection and closes it.
 func (c *serverConn) Close() error {
@@ -335,7 +256,7 @@ func (c *serverConn) look() {
 	c.watch.Unlock()
 	if watch {
 		// Within TLS, what comes during a call is the word that the caller closes.
-		if s := awaitSocket(c.raw); s == socketDead || s == socketReadable && c.tls != nil {
+		if s := awaitSocket(c.raw); s == socketDead || s == socketReadable && c.sealed != nil {
 			call.cancelFor(causeGone)
 		}
 		close(done)

@@ -39,7 +39,7 @@ type TLS struct {
 	enabled atomic.Bool
 	// allowed is replaced as a whole; nil or empty allows all.
 	allowed atomic.Pointer[[]string]
-	scratch sync.Pool
+	memory  sync.Pool
 
 	mu struct {
 		sync.Mutex
