@@ -38,6 +38,7 @@ type clientConn struct {
 	// healthy is Kitex's word, after a call, that the next one can follow.
 	healthy   bool
 	idleSince time.Time
+	tail      tail
 	// next and stop belong to the coroutine that the calls of streams run on,
 	// which is there from the first one on; yield is its way back. stream is the
 	// call that it runs. over and err tell how that has ended.
@@ -57,6 +58,7 @@ func newClientConn(conn net.Conn, addr block.Addr) *clientConn {
 		instance: discovery.NewInstance("tcp", addr.String(), discovery.DefaultWeight, nil),
 	}
 	c.r = bufiox.NewDefaultReader(heads{c})
+	c.tail.fill = c.tail.readv
 	if secure, ok := conn.(*tls.Conn); ok {
 		c.secure, conn = true, secure.NetConn()
 	}
@@ -106,11 +108,16 @@ type bodies struct{ c *clientConn }
 // Read implements io.Reader.
 func (b bodies) Read(p []byte) (int, error) { return b.c.read(p) }
 
-// read reads from the socket. When the caller of a stream leaves meanwhile, it
-// lets the caller go and reads on for whoever takes the call over.
+// read reads what follows, from the socket unless it is there already. When the
+// caller of a stream leaves meanwhile, it lets the caller go and reads on for
+// whoever takes the call over.
 func (c *clientConn) read(b []byte) (int, error) {
+	if n := copy(b, c.tail.bytes()); n > 0 {
+		c.tail.from += n
+		return n, nil
+	}
 	for {
-		n, err := c.Conn.Read(b)
+		n, err := c.receive(b)
 		if n > 0 || err == nil || c.stream == nil || !c.stream.leaves() {
 			return n, err
 		}

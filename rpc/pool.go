@@ -124,14 +124,22 @@ func (p *pool) forgetLocked(addr block.Addr, cs *connections) {
 
 // put takes a connection back whose call has ended well.
 func (p *pool) put(c *clientConn) {
+	if !p.keep(c) {
+		p.drop(c)
+	}
+}
+
+// keep reports false when the pool is closed.
+func (p *pool) keep(c *clientConn) bool {
 	c.idleSince = time.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.mu.closed {
-		return
+		return false
 	}
 	cs := p.mu.addrs[c.addr]
 	cs.idle = append(cs.idle, c)
+	return true
 }
 
 // drop closes a connection that get has given out.
