@@ -188,11 +188,11 @@ func (s *stream) giveUp(why error) {
 	switch {
 	case s.mu.ended:
 	case s.mu.stepping:
-		s.hurryLocked()
+		s.hurryLocked(why)
 		s.mu.interrupted = true
 		s.conn.interrupt()
 	default:
-		s.hurryLocked()
+		s.hurryLocked(why)
 		s.mu.stepping = true
 		go s.finish() // ends with the reply, or is cut
 	}
@@ -207,12 +207,16 @@ func (s *stream) calmLocked() {
 }
 
 // hurryLocked makes the reply end soon: by a Cancel as long as it has not
-// begun, by cutting the connection when it goes on for too long.
-func (s *stream) hurryLocked() {
+// begun, by cutting the connection when it goes on for too long. The deadline
+// of the call is the peer's as well, who needs no Cancel then: one that is late
+// has too much to do already.
+func (s *stream) hurryLocked(why error) {
 	grace := drainGrace
 	if !s.mu.paying {
 		grace = cancelGrace
-		s.client.cancel(s.addr, s.callID)
+		if why != context.DeadlineExceeded {
+			s.client.cancel(s.addr, s.callID)
+		}
 	}
 	s.mu.cutter = time.AfterFunc(grace, func() {
 		s.mu.Lock()

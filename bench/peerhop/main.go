@@ -2,7 +2,8 @@
 // peer hop as nodes use it, stock Kitex over the same IDL, and plain TCP. All
 // three send from the same mapped File Cache, and each receiver verifies the
 // blocks' CRC32C. The ways take turns, so that a noisy machine is noisy for all
-// of them; what counts is the median of the rounds.
+// of them; what counts is the median of the rounds. peerhop overload offers the
+// serving side more than it can do.
 package main
 
 import (
@@ -34,8 +35,15 @@ type plan struct {
 }
 
 func run(args []string) error {
-	if len(args) > 0 && args[0] == "serve" {
-		return serve(args[1:])
+	if len(args) > 0 {
+		switch args[0] {
+		case "serve":
+			return serve(args[1:])
+		case "device":
+			return serveDevice(args[1:])
+		case "overload":
+			return overload(args[1:])
+		}
 	}
 	flags := flag.NewFlagSet("peerhop", flag.ContinueOnError)
 	sizes := flags.String("sizes", "1048576,65536,4096", "block sizes in bytes")

@@ -75,14 +75,20 @@ type serving struct {
 }
 
 func startServer(p plan, size int) (*serving, error) {
+	args := []string{"serve", "-block", strconv.Itoa(size)}
+	if p.Profiles != "" {
+		args = append(args, "-profile", filepath.Join(p.Profiles, fmt.Sprintf("server-%d.pprof", size)))
+	}
+	return startServing(args...)
+}
+
+// startServing starts this program again as a serving process.
+func startServing(args ...string) (*serving, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	s := &serving{cmd: exec.Command(self, "serve", "-block", strconv.Itoa(size))}
-	if p.Profiles != "" {
-		s.cmd.Args = append(s.cmd.Args, "-profile", filepath.Join(p.Profiles, fmt.Sprintf("server-%d.pprof", size)))
-	}
+	s := &serving{cmd: exec.Command(self, args...)}
 	s.cmd.Stderr = os.Stderr
 	if s.in, err = s.cmd.StdinPipe(); err != nil {
 		return nil, err
@@ -115,7 +121,7 @@ func (s *serving) usage() (u usage, err error) {
 		return u, err
 	}
 	own := usageOfSelf()
-	return usage{u.CPU + own.CPU, u.Allocated + own.Allocated}, nil
+	return usage{u.CPU + own.CPU, u.Allocated + own.Allocated, u.Longest}, nil
 }
 
 // run lets the workers of one way fetch blocks for a while.

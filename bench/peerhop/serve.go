@@ -59,6 +59,8 @@ type usage struct {
 	// its heap has handed out so far.
 	CPU       time.Duration
 	Allocated uint64
+	// Longest is the longest wait since the last answer, in an overload.
+	Longest time.Duration
 }
 
 func usageOfSelf() usage {
@@ -66,7 +68,7 @@ func usageOfSelf() usage {
 	syscall.Getrusage(syscall.RUSAGE_SELF, &r) // cannot fail for the process itself
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
-	return usage{time.Duration(r.Utime.Nano() + r.Stime.Nano()), m.TotalAlloc}
+	return usage{CPU: time.Duration(r.Utime.Nano() + r.Stime.Nano()), Allocated: m.TotalAlloc}
 }
 
 // serve is the serving process. It ends with its standard input.
@@ -107,17 +109,24 @@ func serve(args []string) error {
 		}
 		defer stop()
 	}
+	return answer(h, usageOfSelf)
+}
+
+// answer says hello and then what has been used, until nobody asks any more.
+func answer(h hello, used func() usage) error {
 	out := json.NewEncoder(os.Stdout)
 	if err := out.Encode(h); err != nil {
 		return err
 	}
 	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
-		if err := out.Encode(usageOfSelf()); err != nil {
+		if err := out.Encode(used()); err != nil {
 			return err
 		}
 	}
 	return nil
 }
+
+func listen() (net.Listener, error) { return net.Listen("tcp", "127.0.0.1:0") }
 
 // serveAll serves the blocks in all ways, and notes where.
 func serveAll(h hello, cache *blockcache.Cache, size int) error {
@@ -136,7 +145,7 @@ func serveAll(h hello, cache *blockcache.Cache, size int) error {
 		"kitex-netpoll": func(ln net.Listener) error { return serveNetpoll(cache, ln) },
 		"kitex-gonet":   func(ln net.Listener) error { return serveGonet(cache, ln) },
 	} {
-		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		ln, err := listen()
 		if err != nil {
 			return err
 		}
