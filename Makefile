@@ -41,8 +41,8 @@ check: ## gofmt, vet, staticcheck, go fix, house rules, conformance
 	$(GO) run ./cmd/tidy
 	$(GO) run ./cmd/tidy -conformance
 
-race: ## run the tests under the race detector (needs a C compiler)
-	CGO_ENABLED=1 $(GO) test -race -timeout 15m ./...
+race: ## run the tests, the longest ones shorter, under the race detector (needs a C compiler)
+	CGO_ENABLED=1 $(GO) test -race -short -timeout 12m ./...
 
 bench: ## run the Go benchmarks
 	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem $(PKG)
