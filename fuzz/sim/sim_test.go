@@ -87,7 +87,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 	few := func(values ...int) int { return values[rng.IntN(len(values))] }
 	w.tight = rng.IntN(6) == 0
 	w.limits = limits{
-		cacheBlocks: few(12, 40, 120), bufferBlocks: 4096, window: few(0, 4), objects: few(0, 3),
+		cacheBlocks: few(12, 40, 120), bufferBlocks: 4096, window: few(0, 4), objects: few(0, 2),
 		races: 64, raceGets: 32, fills: 32, workers: few(1, 8), queue: few(0, 2, 64),
 	}
 	if w.tight {
@@ -98,7 +98,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 	w.bucket = newBucket(w, rng)
 	for _, s := range switches() {
 		value := s.values[0]
-		if rng.IntN(4) == 0 {
+		if rng.IntN(3) == 0 {
 			value = s.values[rng.IntN(len(s.values))]
 		}
 		w.switched = append(w.switched, value)
