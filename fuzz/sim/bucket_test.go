@@ -138,7 +138,7 @@ type witness struct {
 // Head implements engine.Origin.
 func (s witness) Head(ctx context.Context, obj block.Object) (block.Meta, error) {
 	m, err := s.Origin.Head(ctx, obj)
-	if err != nil && ctx.Err() == nil {
+	if err != nil && ctx.Err() != context.Canceled { // a deadline is the node's way to say that the store has not answered
 		o := s.b.byName[obj]
 		o.mu.Lock()
 		o.mu.unsure = s.b.w.now()
