@@ -64,7 +64,7 @@ func read(open func(context.Context, *block.Fetch) (block.Stream, error)) string
 	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
 	defer cancel()
 	begin := time.Now()
-	told := ""
+	var told strings.Builder
 	s, err := open(ctx, &block.Fetch{Run: block.NewRun(0, 4)})
 	if err == nil {
 		defer s.Close()
@@ -76,18 +76,18 @@ func read(open func(context.Context, *block.Fetch) (block.Stream, error)) string
 		}
 		switch p.Status {
 		case block.StatusData:
-			told += "D"
+			told.WriteString("D")
 			p.Buf.Release()
 		case block.StatusNotFound:
-			told += "-"
+			told.WriteString("-")
 		case block.StatusFilling:
-			told += "f"
+			told.WriteString("f")
 		default:
-			told += "b"
+			told.WriteString("b")
 		}
 	}
 	end := err.Error()
-	return fmt.Sprintf("%s %s after %v", told, strings.TrimSpace(end[strings.LastIndex(end, ": ")+1:]), time.Since(begin))
+	return fmt.Sprintf("%s %s after %v", told.String(), strings.TrimSpace(end[strings.LastIndex(end, ": ")+1:]), time.Since(begin))
 }
 
 // through reads by a door where rule is in force, as many times as dice may fall.
