@@ -19,7 +19,7 @@ OURS      = $$($(GO) list ./... | grep -v /kitex_gen)
 OUR_FILES = $$(find . -name '*.go' -not -path './rpc/kitex_gen/*')
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test check race bench fuzz sim gen clean
+.PHONY: help build demo test check race raceall bench fuzz sim gen clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## /  make \1\t/' | expand -t 16
@@ -41,8 +41,13 @@ check: ## gofmt, vet, staticcheck, go fix, house rules, conformance
 	$(GO) run ./cmd/tidy
 	$(GO) run ./cmd/tidy -conformance
 
-race: ## run the tests under the race detector (needs a C compiler)
-	CGO_ENABLED=1 $(GO) test -race -timeout 15m ./...
+# The tests of engine and of the simulation span hours of virtual time: under
+# the race detector they take longer than all others together.
+race: ## run the tests but the longest under the race detector (needs a C compiler)
+	CGO_ENABLED=1 $(GO) test -race -short -timeout 12m $$($(GO) list ./... | grep -vE '/(engine|fuzz/sim|bench/[a-z]+)$$')
+
+raceall: ## the same with the longest ones, for an idle machine and an hour
+	CGO_ENABLED=1 $(GO) test -race -short -timeout 60m ./...
 
 bench: ## run the Go benchmarks
 	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem $(PKG)

@@ -53,6 +53,9 @@ func (r result) String() string {
 // first tenth warms up: its latencies count, as a user's would.
 func run(t *testing.T, l *Laws, set func(*engine.Settings)) (res result) {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("fewer reads say nothing about a 99th percentile")
+	}
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine(t, l, set)
 		defer e.Close()

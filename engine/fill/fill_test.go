@@ -195,6 +195,9 @@ func TestS34_ConcurrentFillsAreOneGET(t *testing.T) {
 }
 
 func TestPR34_TenThousandFillsLeaveAllSlotsFree(t *testing.T) {
+	if testing.Short() {
+		t.Skip("ten thousand fills take minutes under the race detector; the other tests of this file run there")
+	}
 	inCluster(t, 1, func(c *cluster) {
 		n := c.nodes[0]
 		n.engine.Settings.ObjectStorageGetMaxBlocks.Store(1) // nothing comes along

@@ -59,6 +59,9 @@ func TestS38_ManyReadersOfColdBlocksCostOneGETEach(t *testing.T) {
 		{"16 blocks", 3_000, 16, true},
 		{"blocks far apart", 3_000, 19, true},
 	} {
+		if testing.Short() {
+			load.readers /= 20
+		}
 		inCluster(t, 3, func(c *cluster) {
 			if load.known {
 				for _, n := range c.nodes {

@@ -30,7 +30,7 @@ func (s script) String() string {
 // newScript draws what happens before span is over.
 func newScript(w *world, rng *rand.Rand, span time.Duration) script {
 	var s script
-	for range rng.IntN(60) {
+	for range []int{0, 20, 60, 300}[rng.IntN(4)] { // many mix versions up, few show what is too old
 		at := time.Duration(rng.Int64N(int64(span))).Round(time.Millisecond)
 		external := w.bucket.objects[tabletFiles+rng.IntN(len(w.bucket.objects)-tabletFiles)]
 		own := rand.New(rand.NewPCG(w.seed, rng.Uint64()))

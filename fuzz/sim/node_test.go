@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io/fs"
@@ -166,6 +167,7 @@ func (n *node) end() {
 	l.server.Close()
 	l.engine.Close()
 	l.users.Wait()
+	l.audit()
 	n.w.must(l.queue.Close(), l.cache.Close())
 	if lent := l.buffers.Metrics().LentBytes; lent != 0 {
 		n.w.fail("%s: %d bytes of buffers were not given back", l.id, lent)
@@ -181,6 +183,27 @@ func (n *node) end() {
 		n.w.fail("%s: the books of its server: %+v", l.id, s)
 	}
 	n.w.tally(m)
+}
+
+// audit holds every block of the cache against the truth.
+func (l *life) audit() {
+	for _, o := range l.n.w.bucket.objects {
+		for _, v := range o.between(0, l.n.w.now()) {
+			name := o.meta(v).Version
+			base := block.BaseID(o.Object, name)
+			for index := range uint64(40) {
+				lease, ok := l.cache.Peek(base.At(index))
+				if !ok {
+					continue
+				}
+				got := make([]byte, lease.Len())
+				if _, err := lease.CopyAt(got, 0); err != nil || !bytes.Equal(got, l.n.w.bucket.truth(o.Object, name, index)) {
+					l.n.w.fail("%s caches a wrong block %d of version %q of %s (%v)", l.id, index, name, o.Key, err)
+				}
+				lease.Release()
+			}
+		}
+	}
 }
 
 // snapshot makes the next life find what the disk has at this moment, as if the

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -99,6 +100,9 @@ func (c *call) receiveLocked(reply *block.Reply) {
 		}
 		if _, err := a.Lease.CopyAt(buf.Bytes(), 0); err != nil || !buf.Verify(a.Lease.CRC()) {
 			c.p.w.fail("%s has sent block %d of %s with a wrong checksum (%v)", c.addr, a.Index, c.f.Object, err)
+		}
+		if !bytes.Equal(buf.Bytes(), c.p.w.bucket.truth(c.f.Object, reply.Meta.Version, a.Index)) {
+			c.p.w.fail("%s has sent a block %d of %s that is not of version %q", c.addr, a.Index, c.f.Object, reply.Meta.Version)
 		}
 		c.mu.pieces = append(c.mu.pieces, block.Piece{Index: a.Index, Status: a.Status, Buf: buf})
 	}
