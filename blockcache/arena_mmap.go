@@ -26,10 +26,21 @@ func (a *arena) bytes(off int64, n int) []byte { return a.mapped[off : off+int64
 // a mapping sees them by itself.
 func (a *arena) wrote(int64, []byte) {}
 
-// copyResident copies lent bytes that are in memory, in pieces that the kernel
-// vouches for; it stops at the first that is not. A fault all the same, because
-// the file was cut short, is an error and not the end of the process.
-func (a *arena) copyResident(dst, lent []byte) (n int, err error) {
+// resident reports whether lent bytes are in memory.
+func (a *arena) resident(lent []byte) bool {
+	for len(lent) > 0 {
+		n := min(len(lent), maxResident-pageSize)
+		if !a.file.Resident(lent[:n]) {
+			return false
+		}
+		lent = lent[n:]
+	}
+	return true
+}
+
+// copy copies lent bytes that are in memory. A fault all the same, because the
+// file was cut short, is an error and not the end of the process.
+func (a *arena) copy(dst, lent []byte) (n int, err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if r := recover(); r != nil {
@@ -39,14 +50,7 @@ func (a *arena) copyResident(dst, lent []byte) (n int, err error) {
 			err = fmt.Errorf("%w: %v", errCut, r)
 		}
 	}()
-	for n < len(dst) {
-		piece := lent[n:min(len(dst), n+maxResident-pageSize)]
-		if !a.file.Resident(piece) {
-			break
-		}
-		n += copy(dst[n:], piece)
-	}
-	return n, nil
+	return copy(dst, lent), nil
 }
 
 func (a *arena) close() error { return syscall.Munmap(a.mapped) }

@@ -13,7 +13,9 @@ func (a *arena) bytes(off int64, n int) []byte { return a.heap[off : off+int64(n
 // wrote tells of bytes that were written to the file, or read and found right.
 func (a *arena) wrote(off int64, p []byte) { copy(a.heap[off:], p) }
 
-// copyResident leaves all to the file: the heap can't tell what a disk holds.
-func (a *arena) copyResident(_, _ []byte) (int, error) { return 0, nil }
+// resident leaves all to the file: the heap can't tell what a disk holds.
+func (a *arena) resident([]byte) bool { return false }
+
+func (a *arena) copy(dst, lent []byte) (int, error) { return copy(dst, lent), nil }
 
 func (a *arena) close() error { return nil }

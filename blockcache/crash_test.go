@@ -192,8 +192,11 @@ func tryCrash(t *testing.T, s crashState, total int64, keys int, size func(int) 
 	}
 	invariants(t, c)
 	v := c.volumes[0]
-	if held := int64(v.mu.space.limit) - v.mu.space.free(); held*unit < v.mu.bytes || held*unit > v.mu.bytes+int64(c.Metrics().Blocks)*unit {
-		t.Fatalf("%s: %d units held by %d bytes", s.what, held, v.mu.bytes)
+	v.mu.Lock()
+	free, limit, live := v.mu.space.free(), int64(v.mu.space.limit), v.mu.bytes
+	v.mu.Unlock()
+	if held := limit - free; held*unit < live || held*unit > live+int64(c.Metrics().Blocks)*unit {
+		t.Fatalf("%s: %d units held by %d bytes", s.what, held, live)
 	}
 	if m := c.Metrics(); m.Down != 0 || allocated(t, dir) > total {
 		t.Fatalf("%s: %d bytes of disk of %d; %+v", s.what, allocated(t, dir), total, m)

@@ -140,7 +140,7 @@ func TestLC16_DiskErrorsAreMissesAndPass(t *testing.T) {
 
 // The file is cut short under the running cache: no fault, no wrong byte.
 func TestLC10_TruncatedUnderReaders(t *testing.T) {
-	for _, size := range []int64{0, 1, 10 * 64 * kib} {
+	for _, size := range []int64{0, 1, 10 * 64 * kib, 10*64*kib + 100} {
 		dir := t.TempDir()
 		c := open(t, options(dir, 8<<20, 64*kib))
 		for i := range 20 {

@@ -69,6 +69,7 @@ func (v *volume) keep() {
 			return
 		case <-tick.C:
 		}
+		v.epoch.Add(1)
 		if !v.isDown() {
 			v.examine()
 			v.tend(&care)

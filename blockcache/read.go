@@ -21,11 +21,12 @@ var (
 func (v *volume) CopyLease(token uint64, lent []byte, off int, dst []byte) (int, error) {
 	s := v.slots.at(slotOf(token))
 	dst = dst[:min(len(dst), len(lent)-off)]
-	got, err := v.arena.copyResident(dst, lent[off:])
-	if err == nil && got < len(dst) {
-		err = v.readCold(int64(s.start)*unit+int64(off+got), len(dst)-got, func(p []byte) {
-			got += copy(dst[got:], p)
-		})
+	var got int
+	var err error
+	if part := lent[off : off+len(dst)]; v.warm(slotOf(token), lent) || v.arena.resident(part) {
+		got, err = v.arena.copy(dst, part)
+	} else {
+		err = v.readCold(int64(s.start)*unit+int64(off), len(dst), func(p []byte) { got += copy(dst[got:], p) })
 	}
 	if err == nil {
 		err = v.stillThere(slotOf(token), s)
@@ -60,6 +61,20 @@ func (v *volume) stillThere(n uint32, s *slot) error {
 		return v.verify(n)
 	}
 	return nil
+}
+
+// warm reports whether a whole block is in memory. It asks the kernel once an
+// epoch: a page that leaves memory between costs a wait, not more.
+func (v *volume) warm(n uint32, lent []byte) bool {
+	epoch, seen := v.epoch.Load(), v.slots.warm(n)
+	if seen.Load() == epoch {
+		return true
+	}
+	if !v.arena.resident(lent) {
+		return false
+	}
+	seen.Store(epoch)
+	return true
 }
 
 // piece is a part of a cold read: a scratch buffer, which goes back to the

@@ -112,6 +112,8 @@ type segment struct {
 	slots [segSlots]slot
 	// pins of one stripe lie together, away from those of another stripe.
 	pins [stripes][segSlots]atomic.Uint64
+	// warm is the epoch in which a slot's block was in memory as a whole.
+	warm [segSlots]atomic.Uint32
 }
 
 // slotTable numbers the slots of one volume.
@@ -136,6 +138,10 @@ func (t *slotTable) at(n uint32) *slot {
 
 func (t *slotTable) pin(n, stripe uint32) *atomic.Uint64 {
 	return &t.segs[n>>segBits].Load().pins[stripe&(stripes-1)][n&segMask]
+}
+
+func (t *slotTable) warm(n uint32) *atomic.Uint32 {
+	return &t.segs[n>>segBits].Load().warm[n&segMask]
 }
 
 // letGo takes back a pin of the writer's, which is on stripe 0.

@@ -76,6 +76,9 @@ type volume struct {
 	// cut is set by the writer when it finds the data file cut short, for good: a
 	// reader may no longer conclude that a block which has died was merely evicted.
 	cut atomic.Bool
+	// epoch is moved on by the keeper: what was in memory an epoch ago is asked for
+	// again. It starts at 1, because a slot's begins at 0.
+	epoch atomic.Uint32
 	// coldReads bounds the reads that wait for the disk.
 	coldReads chan struct{}
 
@@ -125,6 +128,7 @@ func newVolume(number uint8, p Path, o Options) *volume {
 	if v.log == nil {
 		v.log = slog.Default()
 	}
+	v.epoch.Store(1)
 	v.mu.policy.slots = &v.slots
 	v.mu.yield, v.mu.capacity = noYield, p.TotalBytes
 	v.resetLocked()
