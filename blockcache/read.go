@@ -43,6 +43,11 @@ func (v *volume) CopyLease(token uint64, lent []byte, off int, dst []byte) (int,
 	return got, fmt.Errorf("read a cached block of %s: %w", v.dir, err)
 }
 
+// LeaseResident reports whether a lent block is in memory, for Lease.Resident.
+func (v *volume) LeaseResident(token uint64, lent []byte) bool {
+	return v.warm(slotOf(token), lent)
+}
+
 // stillThere tells whether bytes that were copied out of a lent block were there
 // when they were copied. Where the file was cut short they may have been zeros.
 // Either it still is short: then the block lies before its end and has the right

@@ -13,20 +13,24 @@ import (
 	"headstart/engine/plan"
 )
 
-// stale reports that an object which may change was learned too long ago.
-func (e *Engine) stale(known *object.Known, version block.Version) bool {
+// stale reports that an object which may change was learned too long ago for a
+// read of that version with that MaxAge.
+func (e *Engine) stale(known *object.Known, version block.Version, maxAge time.Duration) bool {
 	if version == block.Immutable {
 		return false
 	}
-	ms := e.Settings.ExternalRevalidateMS.Load()
-	return ms >= 0 && time.Since(known.Learned) >= time.Duration(ms)*time.Millisecond
+	if maxAge == 0 {
+		ms := e.Settings.ExternalRevalidateMS.Load()
+		return ms >= 0 && time.Since(known.Learned) >= time.Duration(ms)*time.Millisecond
+	}
+	return maxAge > 0 && time.Since(known.Learned) >= maxAge
 }
 
 // Current returns what the node knows of the object as it is now, nil when that
 // is nothing or too old to be relied on.
 func (e *Engine) Current(o block.Object, version block.Version) *object.Known {
 	known := e.objects.Get(object.KeyOf(o, version))
-	if known == nil || e.stale(known, version) {
+	if known == nil || e.stale(known, version, 0) {
 		return nil
 	}
 	return known
@@ -38,8 +42,10 @@ func (e *Engine) Current(o block.Object, version block.Version) *object.Known {
 func (e *Engine) resolve(ctx context.Context, r *Reader) (known *object.Known, first slot, err error) {
 	key := object.KeyOf(r.req.Object, r.req.Version)
 	for again := 0; again <= maxAgain; again++ {
+		// A peer may still hold what has changed.
+		r.req.NoPeer = r.req.NoPeer || e.objects.Changed(key)
 		known = e.objects.Get(key)
-		if known != nil && (again > 0 || !e.stale(known, r.req.Version)) {
+		if known != nil && (again > 0 || !e.stale(known, r.req.Version, r.req.MaxAge)) {
 			return known, slot{}, nil
 		}
 		f, lead := e.learning.Join(learningID(&r.req))
@@ -55,6 +61,10 @@ func (e *Engine) resolve(ctx context.Context, r *Reader) (known *object.Known, f
 		}
 		f.Leave()
 		if known = e.objects.Get(key); known != nil && err == nil {
+			if first.lease.Valid() && first.result.Base != known.Base { // younger news came in between
+				first.lease.Release()
+				first = slot{}
+			}
 			return known, first, nil
 		}
 		first.lease.Release()
@@ -108,8 +118,9 @@ func (e *Engine) startLearning(r *Reader, key object.Key, known *object.Known, f
 // word on whether it still is the one.
 const revalidateTimeout = time.Second
 
-// revalidate asks the store whether the object still is what we know. A store
-// that does not answer leaves the old version in use: it is whole, if old.
+// revalidate asks the store whether the object still is what we know, or what it
+// is when known is nil. A store that does not answer leaves the old version in
+// use: it is whole, if old.
 func (e *Engine) revalidate(fetch *flight.Fetch, key object.Key, known *object.Known, f *flight.Flight) {
 	defer fetch.End()
 	defer context.AfterFunc(e.ctx, fetch.End)()
@@ -120,8 +131,12 @@ func (e *Engine) revalidate(fetch *flight.Fetch, key object.Key, known *object.K
 		}
 		f.Land(result)
 	}()
-	ctx, cancel := context.WithTimeout(fetch.Context(), revalidateTimeout)
+	ctx, cancel := fetch.Context(), context.CancelFunc(func() {})
+	if known != nil {
+		ctx, cancel = context.WithTimeout(ctx, revalidateTimeout)
+	}
 	defer cancel()
+	asked := time.Now()
 	meta, err := e.Origin.Head(ctx, key.Object)
 	switch {
 	case e.ctx.Err() != nil:
@@ -129,18 +144,23 @@ func (e *Engine) revalidate(fetch *flight.Fetch, key object.Key, known *object.K
 		return // and not what is known: nobody has said that it still holds
 	case fetch.Context().Err() != nil:
 		return // nobody waits any more
+	case known == nil && err != nil:
+		result.Err = err
+		return
 	case errors.Is(err, block.ErrNotFound), errors.Is(err, block.ErrDenied):
 		e.forget(key, known)
 		result.Err = err
 		return
+	case err != nil && e.objects.Get(key) != known:
+		return // news came in between: ask again
 	case err != nil:
 		e.count.staleMetaUsed.Add(1)
 		meta = known.Meta
-	case meta.Version != known.Meta.Version:
+	case known != nil && meta.Version != known.Meta.Version:
 		e.count.changed.Add(1)
 		e.Cache.DropObject(known.Base, e.geometry.Blocks(known.Meta.Size))
 	}
-	e.objects.Learn(key, meta, time.Now())
+	e.objects.LearnAsked(key, meta, asked, time.Now())
 	result.Err = nil
 }
 
@@ -151,7 +171,7 @@ func (t *task) learn(meta block.Meta, piece block.Piece, res flight.Result) bool
 	if !meta.Known() {
 		return false
 	}
-	t.known = t.e.objects.Learn(object.KeyOf(t.req.Object, t.req.Meta.Version), meta, time.Now())
+	t.known = t.e.objects.LearnAsked(object.KeyOf(t.req.Object, t.req.Meta.Version), meta, t.started, time.Now())
 	table := t.mode.flights
 	for i := range uint64(block.MaxRun) {
 		index := t.req.Run.First + i
@@ -163,6 +183,7 @@ func (t *task) learn(meta block.Meta, piece block.Piece, res flight.Result) bool
 		t.flights[i] = table.Carry(t.known.Base.At(index), t.fetch)
 	}
 	t.e.growth.Grow(t.known.Base, t.req.Run, 0, 1, time.Since(t.e.began))
+	res.Base = t.known.Base
 	if piece.Buf != nil {
 		t.keep(piece)
 		res.Buf = piece.Buf.Retain()

@@ -82,7 +82,7 @@ func (e *Engine) readLocal(req *block.Read, dst []byte) (n int, known *object.Kn
 		return 0, nil, true
 	}
 	known = e.objects.Get(object.KeyOf(req.Object, req.Version))
-	if known == nil || e.stale(known, req.Version) {
+	if known == nil || e.stale(known, req.Version, req.MaxAge) {
 		return 0, nil, false
 	}
 	rng, ok := plan.Clamp(e.geometry, req.Offset, req.Size, known.Meta.Size)
@@ -318,7 +318,10 @@ func (r *Reader) book(s *slot, n int) {
 // read goes in runs and not block by block.
 func (r *Reader) ask() {
 	window := uint64(r.e.Window)
-	if len(r.ring) > r.e.Window/2 {
+	if r.req.Window > 0 {
+		window = min(window, uint64(r.req.Window))
+	}
+	if uint64(len(r.ring)) > window/2 {
 		return
 	}
 	end := min(r.rng.First+r.rng.Count, r.next+window)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"strconv"
+	"time"
 )
 
 // RouteKind separates the number spaces of routing keys.
@@ -101,6 +102,12 @@ type Read struct {
 	QueryID string
 	// NoPeer keeps the read away from peers: warm-up jobs and fills.
 	NoPeer bool
+	// MaxAge is how long what is known of an object that may change holds for this
+	// read: 0 follows external_revalidate_ms, a negative value means for ever.
+	MaxAge time.Duration
+	// Window is how many blocks the read may have under way or in hand, 0 means as
+	// many as the engine's others.
+	Window int
 }
 
 // Fetch asks a Source for the blocks of one run. A Source does not keep or

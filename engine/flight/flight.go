@@ -29,6 +29,8 @@ type Result struct {
 	// Index is the block's number: a flight that learns what an object is brings
 	// whichever block comes first.
 	Index uint64
+	// Base is the id of block 0 of the version that such a flight has learned of.
+	Base block.ID
 	// Source, Peer and SameGroup say where the block came from.
 	Source    block.Source
 	Peer      block.Addr
