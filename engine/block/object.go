@@ -70,6 +70,9 @@ type Meta struct {
 	Modified time.Time
 	// ContentType is the store's, as it gave it.
 	ContentType string
+	// Extra has the store's other headers of the object, each as "Name: value" and a
+	// line feed, behind a first line feed. "" means that nobody has told them.
+	Extra string
 }
 
 // Known reports whether blocks of the object can be named and cut.

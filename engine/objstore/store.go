@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
@@ -111,9 +112,11 @@ type Store struct {
 	opts      Options
 	client    *s3.Client
 	transport *http.Transport
-	gate      gate
-	pacer     pacer
-	count     counters
+	// forwards bounds what is sent on for others, gate all else.
+	gate, forwards gate
+	signer         *v4.Signer
+	pacer          pacer
+	count          counters
 }
 
 var _ block.Store = (*Store)(nil)
@@ -131,7 +134,7 @@ func New(ctx context.Context, opts Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{opts: opts, gate: newGate(opts.MaxInFlight)}
+	s := &Store{opts: opts, gate: newGate(opts.MaxInFlight), forwards: newGate(opts.MaxInFlight), signer: v4.NewSigner()}
 	s.transport = s.newTransport()
 	s3opts := s3.Options{
 		Region:       opts.Region,
