@@ -156,7 +156,7 @@ func extraOf(h http.Header) string {
 	for name, values := range h {
 		switch name {
 		case "Cache-Control", "Content-Disposition", "Content-Encoding", "Content-Language", "Expires":
-		case "X-Amz-Request-Id", "X-Amz-Id-2":
+		case "X-Amz-Request-Id", "X-Amz-Id-2", "X-Amz-Date", "X-Amz-Content-Sha256":
 			continue
 		default:
 			if !strings.HasPrefix(name, "X-Amz-") || strings.HasPrefix(name, "X-Amz-Checksum-") {
