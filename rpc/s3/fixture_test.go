@@ -3,7 +3,10 @@ package s3
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/base64"
 	"encoding/binary"
+	"encoding/hex"
 	"fmt"
 	"hash/fnv"
 	"io"
@@ -22,6 +25,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 	"github.com/johannesboyne/gofakes3"
 	"github.com/johannesboyne/gofakes3/backend/s3mem"
 
@@ -215,7 +219,7 @@ func (w *world) put(key string, data []byte) {
 	_, err := w.direct.PutObject(context.Background(), &s3.PutObjectInput{
 		Bucket: aws.String(testBucket), Key: aws.String(key), Body: bytes.NewReader(data),
 		ContentType: aws.String("application/x-test"),
-		Metadata: map[string]string{"color": "blue"},
+		Metadata:    map[string]string{"color": "blue"},
 	})
 	must(w.t, err)
 }
@@ -303,4 +307,27 @@ func mustURL(t testing.TB, text string) *url.URL {
 	u, err := url.Parse(text)
 	must(t, err)
 	return u
+}
+
+func base64Of(b []byte) string { return base64.StdEncoding.EncodeToString(b) }
+
+func deletesOf(keys ...string) *s3.DeleteObjectsInput {
+	in := &s3.DeleteObjectsInput{Bucket: aws.String(testBucket), Delete: &types.Delete{}}
+	for _, key := range keys {
+		in.Delete.Objects = append(in.Delete.Objects, types.ObjectIdentifier{Key: aws.String(key)})
+	}
+	return in
+}
+
+func sha256Of(b []byte) string {
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:])
+}
+
+func storeOf(t testing.TB, url, id, secret string) *objstore.Store {
+	t.Helper()
+	s, err := objstore.New(t.Context(), objstore.Options{Endpoint: url, AccessKey: id, SecretKey: secret, PathStyle: true})
+	must(t, err)
+	t.Cleanup(func() { must(t, s.Close()) })
+	return s
 }
