@@ -48,12 +48,15 @@ func (e *Engine) Fresh(req *block.Read) *object.Known {
 }
 
 // Stat returns what the object of a read is. The store is asked, once for all
-// who want to know, when the node does not know or req.MaxAge says so.
+// who want to know, when the node does not know or req.MaxAge says so. What was
+// asked before the call and longer ago than MaxAge does not count, whenever the
+// answer comes.
 func (e *Engine) Stat(ctx context.Context, req *block.Read) (*object.Known, error) {
 	if known := e.Fresh(req); known != nil {
 		return known, nil
 	}
 	key := object.KeyOf(req.Object, req.Version)
+	notBefore := time.Now().Add(-max(0, req.MaxAge))
 	for range maxAgain {
 		f, lead := e.learning.Join(block.BaseID(req.Object, req.Version).At(math.MaxUint64 - 2))
 		if lead {
@@ -71,7 +74,7 @@ func (e *Engine) Stat(ctx context.Context, req *block.Read) (*object.Known, erro
 		f.Leave()
 		known := e.objects.Get(key)
 		switch {
-		case err == nil && known != nil:
+		case err == nil && known != nil && (req.MaxAge <= 0 || !known.Asked.Before(notBefore)):
 			return known, nil
 		case err != nil && !errors.Is(err, flight.ErrRetry):
 			return nil, err

@@ -9,7 +9,7 @@ package flight
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -20,7 +20,7 @@ import (
 
 // ErrRetry tells waiters to look again: the fetch has ended without a word on
 // their block (it panicked, or found that there was nothing left to fetch).
-var ErrRetry = errors.New("the fetch ended without this block")
+var ErrRetry = fmt.Errorf("the fetch ended without this block: %w", block.ErrBusy)
 
 // Result is how a flight ends.
 type Result struct {

@@ -36,12 +36,12 @@ type Known struct {
 	// Base is the id of the version's block 0.
 	Base    block.ID
 	Learned time.Time
-	// asked is when the question was, whose answer this is.
-	asked time.Time
+	// Asked is when the question was, whose answer this is.
+	Asked time.Time
 	// used is set by readers and cleared by the sweep for room: an entry that is
 	// found cleared has not been read since the last sweep.
 	used atomic.Bool
-	// changed stands for an object that somebody has changed at asked: nothing is
+	// changed stands for an object that somebody has changed at Asked: nothing is
 	// known of it, and no older news is taken.
 	changed bool
 }
@@ -91,7 +91,7 @@ func (t *Table) Learn(k Key, meta block.Meta, now time.Time) *Known {
 // nothing about what happened after, so it does not replace what is younger. What
 // it returns is what meta makes, whatever the table holds.
 func (t *Table) LearnAsked(k Key, meta block.Meta, asked, now time.Time) *Known {
-	known := &Known{Meta: meta, Base: block.BaseID(k.Object, meta.Version), Learned: now, asked: asked}
+	known := &Known{Meta: meta, Base: block.BaseID(k.Object, meta.Version), Learned: now, Asked: asked}
 	t.store(k, known)
 	return known
 }
@@ -100,7 +100,7 @@ func (t *Table) LearnAsked(k Key, meta block.Meta, asked, now time.Time) *Known 
 // returned and forgotten, and what was asked before now is not taken any more.
 func (t *Table) Change(k Key, now time.Time) (old *Known) {
 	old = t.Get(k)
-	t.store(k, &Known{asked: now, changed: true})
+	t.store(k, &Known{Asked: now, changed: true})
 	return old
 }
 
@@ -113,7 +113,7 @@ func (t *Table) Changed(k Key) bool {
 
 func (t *Table) store(k Key, known *Known) {
 	t.entries.Compute(k, func(now *Known, loaded bool) (*Known, bool) {
-		if loaded && (now.asked.After(known.asked) || now.changed && !known.asked.After(now.asked)) {
+		if loaded && (now.Asked.After(known.Asked) || now.changed && !known.Asked.After(now.Asked)) {
 			return now, false
 		}
 		return known, false

@@ -35,6 +35,18 @@ var errCut = errors.New("the answer can't be finished")
 type stream struct {
 	reader *engine.Reader
 	watch  watch
+	// views are at hand, before those that the reader has still to give.
+	views []block.View
+}
+
+// close gives up what has not been sent.
+func (s *stream) close() {
+	release(s.views)
+	s.views = nil
+	if s.reader != nil {
+		s.reader.Close()
+		s.reader = nil
+	}
 }
 
 // send answers with the bytes of a read, whose first view is at hand. rest is nil
@@ -238,6 +250,10 @@ func (b *body) next() error {
 	if b.rest == nil {
 		return errCut
 	}
+	if len(b.rest.views) > 0 {
+		b.view, b.rest.views = b.rest.views[0], b.rest.views[1:]
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(b.rest.watch.ctx, b.f.BlockTimeout)
 	defer cancel()
 	for {
@@ -273,10 +289,7 @@ func (b *body) again() error {
 }
 
 func (b *body) open(ctx context.Context) error {
-	if b.rest.reader != nil {
-		b.rest.reader.Close()
-		b.rest.reader = nil
-	}
+	b.rest.close()
 	req := b.read
 	req.Offset, req.Size, req.Window = b.at, b.left, b.f.window()
 	r, err := b.f.Engine.Open(ctx, &req)
@@ -298,9 +311,7 @@ func (b *body) Read([]byte) (int, error) { return 0, errors.ErrUnsupported }
 func (b *body) Close() error {
 	b.view.Lease.Release()
 	if b.rest != nil {
-		if b.rest.reader != nil {
-			b.rest.reader.Close()
-		}
+		b.rest.close()
 		b.rest.watch.stop()
 	}
 	b.f.count.streams.Add(-1)

@@ -18,7 +18,6 @@ const (
 	codeAccessDenied     = "AccessDenied"
 	codeBadDigest        = "BadDigest"
 	codeBusy             = "SlowDown"
-	codeChanged          = "OperationAborted"
 	codeEntityTooLarge   = "EntityTooLarge"
 	codeIncompleteBody   = "IncompleteBody"
 	codeInternal         = "InternalError"
@@ -70,8 +69,6 @@ func (e *Error) Status() int {
 		return http.StatusMethodNotAllowed
 	case codeMissingLength:
 		return http.StatusLengthRequired
-	case codeChanged:
-		return http.StatusConflict
 	case codeNotImplemented:
 		return http.StatusNotImplemented
 	case codeBusy, codeUnavailable:
@@ -111,7 +108,7 @@ func errorOf(err error) *Error {
 	case errors.Is(err, block.ErrDenied):
 		code, message = codeAccessDenied, "Object storage denies the access to this node."
 	case errors.Is(err, block.ErrChanged):
-		code, message = codeChanged, "The object has changed while it was read. Please try again."
+		code, message = codeBusy, "The object has changed while it was read. Please try again."
 	case errors.Is(err, block.ErrThrottled), errors.Is(err, block.ErrBusy):
 		code, message = codeBusy, "Please reduce your request rate."
 	case errors.Is(err, context.DeadlineExceeded):

@@ -11,6 +11,7 @@ import (
 
 	"github.com/valyala/fasthttp"
 
+	"headstart/engine"
 	"headstart/engine/block"
 	"headstart/engine/object"
 )
@@ -40,7 +41,7 @@ func (f *Front) tryRead(ctx *fasthttp.RequestCtx, r *request) bool {
 	h := &ctx.Request.Header
 	want := parseRange(string(h.Peek("Range")))
 	known := f.Engine.Fresh(&read)
-	if known == nil && (ctx.IsHead() || want.suffix > 0 || want.from < 0 || conditional(h)) {
+	if known == nil && (ctx.IsHead() || want.suffix > 0 || want.from < 0 || conditional(h) || f.mustAsk(&read)) {
 		var err error
 		if known, err = f.stat(ctx, &read); err != nil {
 			f.readFailed(ctx, r, &read, err)
@@ -49,6 +50,9 @@ func (f *Front) tryRead(ctx *fasthttp.RequestCtx, r *request) bool {
 	}
 	if known != nil && known.Meta.Extra == "" {
 		known = f.complete(ctx, &read, known)
+	}
+	if known != nil {
+		read.MaxAge = -1 // it is as young as it has to be
 	}
 	if known == nil {
 		return f.readUnknown(ctx, r, &read, want)
@@ -87,6 +91,13 @@ func (f *Front) tryRead(ctx *fasthttp.RequestCtx, r *request) bool {
 	a.source = v.Source
 	f.describe(ctx, &a)
 	return f.send(ctx, &a, &read, nil, v)
+}
+
+// mustAsk reports whether only an answer that object storage has still to give
+// can do: the object is known but that is too old, or has to be asked for each time.
+// Else it comes with the first bytes.
+func (f *Front) mustAsk(read *block.Read) bool {
+	return read.MaxAge == 1 || f.Engine.Known(read.Object, "") != nil
 }
 
 // complete looks up the headers of an object that a peer has told us of, or that
@@ -149,21 +160,20 @@ func (f *Front) readRest(ctx *fasthttp.RequestCtx, r *request, read *block.Read,
 	bound, w := f.await(ctx)
 	defer bound.cancel()
 	reader, err := f.Engine.Open(bound.ctx, read)
-	var first block.View
+	var views []block.View
 	if err == nil {
-		if first, err = reader.Next(bound.ctx); err != nil && err != io.EOF {
-			reader.Close()
-		} else {
-			err = nil
-		}
+		views, err = gather(bound.ctx, reader, read.Window)
 	}
 	if err != nil {
 		w.stop()
+		if errors.Is(err, block.ErrChanged) {
+			return false
+		}
 		f.readFailed(ctx, r, read, err)
 		return true
 	}
 	give := func() {
-		first.Lease.Release()
+		release(views)
 		reader.Close()
 		w.stop()
 	}
@@ -188,7 +198,9 @@ func (f *Front) readRest(ctx *fasthttp.RequestCtx, r *request, read *block.Read,
 			a.learned = known.Learned
 		}
 	}
-	a.source = first.Source
+	if len(views) > 0 {
+		a.source = views[0].Source
+	}
 	switch {
 	case a.part && a.from >= meta.Size:
 		give()
@@ -198,9 +210,40 @@ func (f *Front) readRest(ctx *fasthttp.RequestCtx, r *request, read *block.Read,
 		f.describe(ctx, a)
 	default:
 		f.describe(ctx, a)
-		f.send(ctx, a, read, &stream{reader: reader, watch: w}, first)
+		f.send(ctx, a, read, &stream{reader: reader, watch: w, views: views[1:]}, views[0])
 	}
 	return true
+}
+
+// gather reads as many blocks as an answer may have under way before anything of
+// it is sent: an object that changes, or a store that fails, in that time costs a
+// new attempt or gets its error, and not an answer that is cut. It closes the
+// reader when it fails.
+func gather(ctx context.Context, reader *engine.Reader, most int) (views []block.View, err error) {
+	left := reader.Len()
+	for len(views) == 0 || len(views) < most && left > 0 {
+		v, err := reader.Next(ctx)
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			release(views)
+			reader.Close()
+			return nil, err
+		}
+		if len(views) == 0 {
+			left = reader.Len() // of the version that it is about now
+		}
+		left -= int64(v.To - v.From)
+		views = append(views, v)
+	}
+	return views, nil
+}
+
+func release(views []block.View) {
+	for i := range views {
+		views[i].Lease.Release()
+	}
 }
 
 // readFailed answers a read that did not come to its first byte.
