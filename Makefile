@@ -65,7 +65,7 @@ sim: ## run SEEDS simulated clusters with every fault there is
 	SIM_SEED=$(FIRST) SIM_SEEDS=$(SEEDS) $(GO) test -count 1 -timeout 2h ./fuzz/sim
 
 gen: ## renew generated code and documents
-	$(GO) run -mod=mod github.com/cloudwego/kitex/tool/cmd/kitex -module headstart -gen-path rpc/kitex_gen rpc/idl/headstart.thrift
+	$(GO) run -mod=mod github.com/cloudwego/kitex/tool/cmd/kitex -module headstart -gen-path rpc/kitex_gen -thrift no_default_serdes rpc/idl/headstart.thrift
 	$(GO) run ./cmd/config/gen >docs/CONFIG.md
 	$(GO) run ./cmd/tidy -write
 
