@@ -43,6 +43,24 @@ type buffered struct {
 func (b buffered) Reader() *bufiox.DefaultReader { return b.r }
 func (b buffered) Writer() *bufiox.DefaultWriter { return b.w }
 
+// clientOptions are those of clients that generated code makes: plain and secure
+// say where they find their server.
+func clientOptions(plain, secure block.Addr, config *tls.Config) map[string][]client.Option {
+	return map[string][]client.Option{
+		"netpoll": {client.WithHostPorts(plain.String())},
+		"gonet": {
+			client.WithHostPorts(plain.String()),
+			client.WithTransHandlerFactory(gonet.NewCliTransHandlerFactory()),
+			client.WithDialer(gonet.NewDialer()),
+		},
+		"gonet within TLS": {
+			client.WithHostPorts(secure.String()),
+			client.WithTransHandlerFactory(gonet.NewCliTransHandlerFactory()),
+			client.WithDialer(securely{config}),
+		},
+	}
+}
+
 // A client that knows nothing but the IDL: generated code, Kitex's own codec,
 // both of its transports, plain and within TLS.
 func TestAGeneratedClientIsServed(t *testing.T) {
@@ -65,19 +83,7 @@ func TestAGeneratedClientIsServed(t *testing.T) {
 	}
 	base := identity("client", "c1", "secret").now.Load().base(request)
 	object := &headstart.Object{Store: "s3", Bucket: "b", Key: "a"}
-	for name, options := range map[string][]client.Option{
-		"netpoll": {client.WithHostPorts(addr.String())},
-		"gonet": {
-			client.WithHostPorts(addr.String()),
-			client.WithTransHandlerFactory(gonet.NewCliTransHandlerFactory()),
-			client.WithDialer(gonet.NewDialer()),
-		},
-		"gonet within TLS": {
-			client.WithHostPorts(secure.String()),
-			client.WithTransHandlerFactory(gonet.NewCliTransHandlerFactory()),
-			client.WithDialer(securely{config}),
-		},
-	} {
+	for name, options := range clientOptions(addr, secure, config) {
 		options = append(options, client.WithTransportProtocol(transport.Framed))
 		c, err := peer.NewClient("Peer", options...)
 		if err != nil {
