@@ -219,7 +219,7 @@ func (c *cluster) awaitAlive(ctx context.Context) error {
 		var backends []struct {
 			Alive bool `json:"alive"`
 		}
-		body, err := c.call(ctx, http.MethodGet, c.near.addr(hub)+":8030", "/api/backends", nil)
+		body, _, err := c.call(ctx, http.MethodGet, c.near.addr(hub)+":8030", "/api/backends")
 		if err == nil {
 			err = json.Unmarshal(body, &backends)
 		}
@@ -246,23 +246,22 @@ func (c *cluster) web(be *node) string { return c.near.addr(be.number) + ":8040"
 
 // read reads one block through a BE.
 func (c *cluster) read(ctx context.Context, be *node, object, block int) (body []byte, source string, err error) {
-	head := http.Header{}
-	body, err = c.call(ctx, http.MethodGet, c.web(be), "/read?"+url.Values{
+	body, head, err := c.call(ctx, http.MethodGet, c.web(be), "/read?"+url.Values{
 		"path": {key(object)}, "tablet_id": {strconv.Itoa(tablet(object))},
 		"offset": {strconv.Itoa(block * blockSize)}, "size": {strconv.Itoa(blockSize)},
-	}.Encode(), head)
+	}.Encode())
 	return body, head.Get("X-Headstart-Source"), err
 }
 
 // forget takes an object out of a BE's cache.
 func (c *cluster) forget(ctx context.Context, be *node, object int) error {
-	_, err := c.call(ctx, http.MethodPost, c.web(be), "/api/file_cache?"+url.Values{"op": {"clear"}, "value": {key(object)}}.Encode(), nil)
+	_, _, err := c.call(ctx, http.MethodPost, c.web(be), "/api/file_cache?"+url.Values{"op": {"clear"}, "value": {key(object)}}.Encode())
 	return err
 }
 
 // served is how many peers' requests a BE has answered with blocks.
 func (c *cluster) served(ctx context.Context, be *node) (int, error) {
-	body, err := c.call(ctx, http.MethodGet, c.web(be), "/metrics", nil)
+	body, _, err := c.call(ctx, http.MethodGet, c.web(be), "/metrics")
 	if err != nil {
 		return 0, err
 	}
@@ -275,28 +274,22 @@ func (c *cluster) served(ctx context.Context, be *node) (int, error) {
 	return 0, errors.New("there is no file_cache_get_by_peer_success_num")
 }
 
-// call returns the body of an answer 200 and copies its header into head.
-func (c *cluster) call(ctx context.Context, method, host, path string, head http.Header) ([]byte, error) {
+// call returns body and header of an answer 200; any other answer is an error.
+func (c *cluster) call(ctx context.Context, method, host, path string) ([]byte, http.Header, error) {
 	r, err := http.NewRequestWithContext(ctx, method, "http://"+host+path, nil)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	resp, err := c.http.Do(r)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
 	if err == nil && resp.StatusCode != http.StatusOK {
 		err = fmt.Errorf("%s %s: %s: %.200s", method, path, resp.Status, body)
 	}
-	for name := range head {
-		delete(head, name)
-	}
-	if head != nil {
-		head.Set("X-Headstart-Source", resp.Header.Get("X-Headstart-Source"))
-	}
-	return body, err
+	return body, resp.Header, err
 }
 
 // warm lets the holders read what they hold.
