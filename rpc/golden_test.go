@@ -63,6 +63,13 @@ func (p *tap) note(kind string, m received) {
 	fmt.Fprintf(&p.text, "%s of %s\n%s\n", kind, m.method, hex.Dump(message(k, m.method, 0, m.body)))
 }
 
+// said returns all that was taken down.
+func (p *tap) said() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.text.String()
+}
+
 func (p *tap) section(title string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -140,7 +147,7 @@ func speak(t *testing.T) string {
 		t.Fatal(err)
 	}
 	speakOfPlaces(t, p)
-	return p.text.String()
+	return p.said()
 }
 
 func speakOfPlaces(t *testing.T, p *tap) {
@@ -156,7 +163,10 @@ func speakOfPlaces(t *testing.T, p *tap) {
 	if _, err := client.Lookup(within5s(t), []block.Route{block.TabletRoute(1), {Kind: block.RouteExternal, ID: 1 << 63}}); err != nil {
 		t.Fatal(err)
 	}
-	p.text.WriteString(places.text.String())
+	said := places.said()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.text.WriteString(said)
 }
 
 // What was written down is also what a node reads: the calls of the golden file
@@ -199,9 +209,13 @@ func TestS89_GoldenCallsOfTheNeighbouringVersionsAreAnswered(t *testing.T) {
 	}
 	_, peers := startServer(t, ServerOptions{}, reader)
 	fes := startDirectory(t, identity("fe", "c1", "secret"), newFakeDirectory("c1"))
-	for method, to := range map[string]block.Addr{
-		methodFetch: peers, methodCancel: peers, methodHeartbeat: fes, methodLookup: fes,
+	for _, told := range []struct {
+		method string
+		to     block.Addr
+	}{ // the Cancel is about the fetch, so it comes behind it
+		{methodFetch, peers}, {methodCancel, peers}, {methodHeartbeat, fes}, {methodLookup, fes},
 	} {
+		method, to := told.method, told.to
 		call := goldenFrame(t, string(text), "call of "+method)
 		want := goldenFrame(t, string(text), "reply of "+method)
 		for version := int32(Version - 2); version <= Version+2; version++ {

@@ -101,7 +101,7 @@ func TestBP11_WideReadsAreOneRoundTrip(t *testing.T) {
 		if n := len(c.store.gets()) - gets; n != 0 {
 			t.Errorf("%d GETs for what peers have", n)
 		}
-	})
+	}, func(c *cluster) { c.maxObjects = 100 })
 }
 
 // All that peers ask for goes through their pool, and nothing else does: when

@@ -181,8 +181,10 @@ type cluster struct {
 	store *store
 	bufs  atomic.Int64
 	nodes []*node
-	// cacheBytes is the size of a node's cache.
+	// cacheBytes is the size of a node's cache, maxObjects how many objects it
+	// remembers.
 	cacheBytes int64
+	maxObjects int
 }
 
 // inCluster runs f in a bubble with n nodes that change may make different. Any goroutine, block or fill slot
@@ -190,7 +192,7 @@ type cluster struct {
 func inCluster(t *testing.T, n int, f func(c *cluster), change ...func(c *cluster)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		c := &cluster{t: t, cacheBytes: 4 << 20}
+		c := &cluster{t: t, cacheBytes: 4 << 20, maxObjects: 4}
 		for _, set := range change {
 			set(c)
 		}
@@ -239,7 +241,7 @@ func (c *cluster) newNode(addr block.Addr) *node {
 		Table:    shards.NewTable(shards.Options{Self: []block.Addr{addr}}, rules, breakers),
 		Breakers: breakers, Profiles: profile.New(10), Settings: settings,
 		Races: pools.NewTokens(64), RaceGets: pools.NewTokens(32), BlockSize: testBlock, GroupID: "cg",
-		MaxObjects: 4,
+		MaxObjects: c.maxObjects,
 	}); err != nil {
 		c.t.Fatal(err)
 	}
