@@ -25,6 +25,10 @@ func (e *Engine) Read(ctx context.Context, req *block.Read, dst []byte) (int, bl
 	want := *req
 	want.Size = int64(len(dst))
 	e.count.reads.Add(1)
+	if err := unpack(&want); err != nil {
+		e.count.readErrors.Add(1)
+		return 0, block.SourceNone, err
+	}
 	for again := 0; ; again++ {
 		n, src, err := e.readOnce(ctx, &want, dst)
 		if err == nil || again == maxAgain || !errors.Is(err, block.ErrChanged) {
@@ -85,7 +89,7 @@ func (e *Engine) readLocal(req *block.Read, dst []byte) (n int, known *object.Kn
 	if known == nil || e.stale(known, req.Version) {
 		return 0, nil, false
 	}
-	rng, ok := plan.Clamp(e.geometry, req.Offset, req.Size, known.Meta.Size)
+	rng, ok := e.clamp(req, 0, known.Meta.Size)
 	if !ok {
 		return 0, nil, false
 	}
@@ -156,7 +160,12 @@ type slot struct {
 // Reader.
 func (e *Engine) Open(ctx context.Context, req *block.Read) (*Reader, error) {
 	e.count.reads.Add(1)
-	r, err := e.open(ctx, req, 0, nil)
+	want := *req
+	err := unpack(&want)
+	var r *Reader
+	if err == nil {
+		r, err = e.open(ctx, &want, 0, nil)
+	}
 	if err != nil {
 		e.count.readErrors.Add(1)
 		return nil, err
@@ -191,11 +200,7 @@ func (r *Reader) resolve(ctx context.Context) error {
 		first.lease.Release()
 		return r.fail(block.ErrChanged)
 	}
-	rest := r.req.Size
-	if rest > 0 {
-		rest -= r.given
-	}
-	rng, ok := plan.Clamp(r.e.geometry, r.req.Offset+r.given, rest, known.Meta.Size)
+	rng, ok := r.e.clamp(&r.req, r.given, known.Meta.Size)
 	if !ok {
 		first.lease.Release()
 		return r.fail(fmt.Errorf("offset %d of an object of %d bytes: %w", r.req.Offset, known.Meta.Size, block.ErrRange))
