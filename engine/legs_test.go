@@ -122,7 +122,7 @@ func TestPR18_SilentCandidatesCostTheirDeadlineEach(t *testing.T) {
 	})
 }
 
-func TestS13_PR20_CorruptPeerIsNeverBelieved(t *testing.T) {
+func TestS13PR20_CorruptPeerIsNeverBelieved(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.know(tablet(), candidate(1, "cg_a"), candidate(2, "cg_b"))
 		w.peer(1, always(reply{after: time.Millisecond, corrupt: true}))

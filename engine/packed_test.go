@@ -125,7 +125,7 @@ func TestS17_RangesThatNoPackedFileHas(t *testing.T) {
 
 // Forty files in one block cost one GET, or one call to a peer that has the block
 // of the object: nobody is asked for a file that does not exist by itself.
-func TestS17_PR26_PackedFilesShareTheBlocksOfTheirObject(t *testing.T) {
+func TestS17PR26_PackedFilesShareTheBlocksOfTheirObject(t *testing.T) {
 	for _, peer := range []bool{false, true} {
 		inWorld(t, func(w *world) {
 			w.learn()

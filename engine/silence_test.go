@@ -56,7 +56,7 @@ func TestPR01_OwnCancelIsNoFailure(t *testing.T) {
 
 // A silent peer and one that is merely slower than the store look alike to each
 // single race; over time only the first is benched.
-func TestS28_PR01_PR02_SilentPeerIsBenchedAndSlowOneIsNot(t *testing.T) {
+func TestS28PR01PR02_SilentPeerIsBenchedAndSlowOneIsNot(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.put(5000, "v1")
 		w.rules.SlowPeerEjection.Store(false)

@@ -31,7 +31,7 @@ func uniform(data []byte, off int64, versions ...string) string {
 
 // The object changes behind block n of a read of 40, for each n; blocks come
 // from the cache, the store and a peer in turns.
-func TestS14_OS05_ReadThatMeetsAChangeStartsOver(t *testing.T) {
+func TestS14OS05_ReadThatMeetsAChangeStartsOver(t *testing.T) {
 	const blocks = 40
 	for change := 0; change < blocks; change += 3 {
 		for _, peer := range []bool{false, true} {
@@ -68,7 +68,7 @@ func TestS14_OS05_ReadThatMeetsAChangeStartsOver(t *testing.T) {
 	}
 }
 
-func TestS14_OS05_ReaderThatHasHandedOutBytesFails(t *testing.T) {
+func TestS14OS05_ReaderThatHasHandedOutBytesFails(t *testing.T) {
 	const blocks = 40
 	for change := range blocks {
 		inWorld(t, func(w *world) {

@@ -65,7 +65,7 @@ func TestSF06_ServingNeverAsksAPeer(t *testing.T) {
 	})
 }
 
-func TestS30_S31_ReaderIsServedByAFill(t *testing.T) {
+func TestS30S31_ReaderIsServedByAFill(t *testing.T) {
 	inCluster(t, 2, func(c *cluster) {
 		a, b := c.nodes[0], c.nodes[1]
 		c.store.set(func(s *store) { s.mu.after = 15 * time.Millisecond })
@@ -88,7 +88,7 @@ func TestS30_S31_ReaderIsServedByAFill(t *testing.T) {
 
 // The fill of a packed file is one of its object's blocks; a server that can't
 // fill costs the reader no more than object storage.
-func TestS17_PR26_PackedFilesAreFilled(t *testing.T) {
+func TestS17PR26_PackedFilesAreFilled(t *testing.T) {
 	inCluster(t, 2, func(c *cluster) {
 		a, b := c.nodes[0], c.nodes[1]
 		a.know(c, true, b)
@@ -122,7 +122,7 @@ func TestS17_PR26_PackedFilesAreFilled(t *testing.T) {
 	})
 }
 
-func TestS32_S33_RequesterFallsBack(t *testing.T) {
+func TestS32S33_RequesterFallsBack(t *testing.T) {
 	for name, set := range map[string]func(n *node){
 		"rejected":     func(n *node) { n.fills.SetLimit(0) },
 		"switched off": func(n *node) { n.settings.EnablePeerServerCacheFill.Store(false) },
