@@ -300,8 +300,9 @@ func (t *task) end() {
 	if t.raced {
 		t.e.Races.Release()
 	}
-	t.e.count.addRace(stats, t.raced)
-	if t.raced && (stats.Winner == race.PeerWon || stats.Winner == race.StoreWon) {
+	raced := t.raced && t.leg.sent
+	t.e.count.addRace(stats, raced)
+	if raced && (stats.Winner == race.PeerWon || stats.Winner == race.StoreWon) {
 		t.mode.query.AddRace(stats.Winner == race.PeerWon)
 		t.noteRace(stats.Winner == race.PeerWon)
 	}

@@ -164,10 +164,7 @@ func (s *flightStream) Close() {
 		s.learned = block.Piece{}
 	}
 	for _, f := range s.waiting {
-		f.Leave()
-		if f.Landed() { // with a block that the race did not wait for
-			s.t.e.count.wastedBytes.Add(int64(s.t.e.geometry.Len(f.ID().Index, s.known.Meta.Size)))
-		}
+		s.t.e.count.wastedBytes.Add(f.Leave()) // with a block that the race did not wait for
 	}
 	s.waiting = nil
 }

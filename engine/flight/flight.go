@@ -76,6 +76,8 @@ type Flight struct {
 		over    bool
 		fetch   *Fetch
 		result  Result
+		// taken: a waiter has seen the block.
+		taken bool
 	}
 }
 
@@ -139,13 +141,6 @@ func (f *Flight) ID() block.ID { return f.id }
 // Done is closed when the flight is over.
 func (f *Flight) Done() <-chan struct{} { return f.done }
 
-// Landed reports whether the flight has ended with a block.
-func (f *Flight) Landed() bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.mu.result.Buf != nil
-}
-
 // Wait waits for the end of the flight or of ctx. The result's Buf belongs to
 // the flight until Leave: a waiter that wants to keep it retains it first.
 func (f *Flight) Wait(ctx context.Context) (Result, error) {
@@ -156,12 +151,15 @@ func (f *Flight) Wait(ctx context.Context) (Result, error) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.mu.taken = true
 	return f.mu.result, nil
 }
 
 // Leave ends the caller's wait. When the last waiter of an open flight leaves,
 // the flight is over, unless it is carried, and its fetch has one interest less.
-func (f *Flight) Leave() {
+// Leave returns how many bytes have come in vain: those of the block when the
+// last waiter leaves and none has seen it, else 0.
+func (f *Flight) Leave() (spare int64) {
 	f.mu.Lock()
 	f.mu.waiters--
 	last := f.mu.waiters == 0
@@ -170,7 +168,7 @@ func (f *Flight) Leave() {
 		f.mu.over = true
 		f.mu.result = Result{Err: ErrRetry}
 	}
-	fetch, buf, carried := f.mu.fetch, f.mu.result.Buf, f.mu.carried
+	fetch, buf, carried, taken := f.mu.fetch, f.mu.result.Buf, f.mu.carried, f.mu.taken
 	f.mu.Unlock()
 	switch {
 	case !last:
@@ -183,8 +181,12 @@ func (f *Flight) Leave() {
 			fetch.Drop()
 		}
 	case buf != nil:
+		if !taken {
+			spare = int64(len(buf.Bytes()))
+		}
 		buf.Release()
 	}
+	return spare
 }
 
 // Land ends the flight with r and takes over r.Buf. It reports false, and has
