@@ -42,12 +42,8 @@ func (e *Engine) resolve(ctx context.Context, r *Reader) (known *object.Known, f
 		switch {
 		case known != nil && !e.stale(known, r.req.Version):
 			return known, slot{}, nil
-		case again <= maxAgain:
-		case known == nil:
+		case again > maxAgain:
 			return nil, slot{}, r.fail(flight.ErrRetry)
-		default: // nobody could tell whether it still holds
-			e.count.staleMetaUsed.Add(1)
-			return known, slot{}, nil
 		}
 		f, lead := e.learning.Join(learningID(&r.req))
 		if lead {

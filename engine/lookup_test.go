@@ -57,9 +57,6 @@ func TestS02_SilentFEDelaysNobody(t *testing.T) {
 }
 
 func TestS29_LookupsThatFailBackOff(t *testing.T) {
-	if testing.Short() {
-		t.Skip("an hour of reads, one every few milliseconds, takes minutes under the race detector")
-	}
 	for name, answer := range map[string]error{"empty": nil, "failed": errors.New("no FE")} {
 		inWorld(t, func(w *world) {
 			w.put(2000, "v1")

@@ -167,6 +167,8 @@ type Piece struct {
 	Status Status
 	// Buf is set with StatusData, verified; the receiver owns the reference.
 	Buf *Buf
+	// Shared: others have got the same bytes, so it is no waste not to need them.
+	Shared bool
 }
 
 // Stream is a reply that arrives block by block. It is used by one goroutine,

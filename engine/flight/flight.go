@@ -33,6 +33,8 @@ type Result struct {
 	Source    block.Source
 	Peer      block.Addr
 	SameGroup bool
+	// Shared: the flight has had other waiters too. Wait sets it.
+	Shared bool
 	// Took is the time from the start of the fetch to the block's arrival.
 	Took time.Duration
 	Err  error
@@ -76,8 +78,8 @@ type Flight struct {
 		over    bool
 		fetch   *Fetch
 		result  Result
-		// taken: a waiter has seen the block.
-		taken bool
+		// shared: a second waiter has come; taken: one has seen the block.
+		shared, taken bool
 	}
 }
 
@@ -109,6 +111,7 @@ func (f *Flight) join() bool {
 	if f.mu.over {
 		return false
 	}
+	f.mu.shared = f.mu.shared || f.mu.waiters > 0
 	f.mu.waiters++
 	if f.mu.carried && f.mu.waiters == 1 {
 		f.mu.fetch.Hold()
@@ -152,7 +155,9 @@ func (f *Flight) Wait(ctx context.Context) (Result, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.mu.taken = true
-	return f.mu.result, nil
+	res := f.mu.result
+	res.Shared = f.mu.shared
+	return res, nil
 }
 
 // Leave ends the caller's wait. When the last waiter of an open flight leaves,

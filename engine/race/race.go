@@ -454,8 +454,11 @@ func (r *Race) Wait() Stats {
 }
 
 func (r *Race) waste(p block.Piece) {
-	if p.Buf != nil {
-		r.stats.WastedBytes += int64(len(p.Buf.Bytes()))
-		p.Buf.Release()
+	if p.Buf == nil {
+		return
 	}
+	if !p.Shared {
+		r.stats.WastedBytes += int64(len(p.Buf.Bytes()))
+	}
+	p.Buf.Release()
 }
