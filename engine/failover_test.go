@@ -286,6 +286,32 @@ func TestS14_PeersWordIsNotPassedOnAsFresh(t *testing.T) {
 	})
 }
 
+// cutShort truncates the files that the cache keeps its blocks in.
+func (w *world) cutShort(dir string) {
+	w.t.Helper()
+	if err := w.e.Cache.Flush(context.Background()); err != nil {
+		w.t.Fatal(err)
+	}
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if info, infoErr := os.Stat(path); err == nil && infoErr == nil && d.Type().IsRegular() && info.Size() >= 4*testBlock {
+			return os.Truncate(path, testBlock)
+		}
+		return err
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// cacheIn puts an engine's cache into a folder of its own, whose name it sets.
+func cacheIn(t *testing.T, dir *string) func(*Options) {
+	return func(o *Options) {
+		o.Cache.Close()
+		*dir = t.TempDir()
+		o.Cache, _ = openCache(*dir)
+	}
+}
+
 // TestLC10_ReadGetsWhatTheDiskHasLost: a block in the middle of a read vanishes
 // from the disk. Read fetches it, as the streaming front does.
 func TestLC10_ReadGetsWhatTheDiskHasLost(t *testing.T) {
@@ -295,18 +321,7 @@ func TestLC10_ReadGetsWhatTheDiskHasLost(t *testing.T) {
 		for n := int64(2); n <= 8; n += 2 {
 			w.read(n*testBlock, 10)
 		}
-		if err := w.e.Cache.Flush(context.Background()); err != nil {
-			t.Fatal(err)
-		}
-		err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-			if info, infoErr := os.Stat(path); err == nil && infoErr == nil && d.Type().IsRegular() && info.Size() >= 4*testBlock {
-				return os.Truncate(path, testBlock)
-			}
-			return err
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		w.cutShort(dir)
 		gets := len(w.gets())
 		for n := int64(1); n <= 7; n += 2 { // not cached, but the block behind it
 			if _, err := w.read(n*testBlock, 2*testBlock); err != nil {
@@ -316,9 +331,28 @@ func TestLC10_ReadGetsWhatTheDiskHasLost(t *testing.T) {
 		if n := len(w.gets()) - gets; n != 8 {
 			t.Errorf("%d GETs, want one for each block", n)
 		}
-	}, func(o *Options) {
-		o.Cache.Close()
-		dir = t.TempDir()
-		o.Cache, _ = openCache(dir)
-	})
+	}, cacheIn(t, &dir))
+}
+
+// A read loses a block to the disk after it has copied others, and the object has
+// changed by then: what it goes on with must be of the version it began with, or
+// it starts over.
+func TestS14OS05_ReadThatGoesOnKeepsItsVersion(t *testing.T) {
+	var dir string
+	inWorld(t, func(w *world) {
+		w.put(20, "v1")
+		dst := make([]byte, 2*testBlock)
+		for _, off := range []int64{0, 2 * testBlock} {
+			if _, _, err := w.e.Read(context.Background(), external(off), dst[:10]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.cutShort(dir)
+		w.setStore(serves(1500 * time.Millisecond))
+		time.AfterFunc(700*time.Millisecond, func() { w.put(20, "v2") })
+		n, _, err := w.e.Read(context.Background(), external(testBlock), dst)
+		if v := uniform(dst[:n], testBlock, "v1", "v2"); err != nil || n != len(dst) || v != "v2" {
+			t.Errorf("%d bytes of version %q (%v), want all of the present one", n, v, err)
+		}
+	}, cacheIn(t, &dir))
 }
