@@ -69,36 +69,46 @@ func (v *volume) abandon(err error) error {
 }
 
 // readHeaders checks that the metadata is ours and was written with the same
-// block size; blocks of another size can't be named any more and are given up.
+// block size; blocks of another size can't be named any more and are given up,
+// and so is a file whose header is damaged.
 func (v *volume) readHeaders() error {
-	for _, f := range [...]file{v.blocks, v.objects} {
+	for _, f := range [...]struct {
+		file
+		name string
+	}{{v.blocks, blocksName}, {v.objects, objectsName}} {
 		b := make([]byte, headerSize)
 		n, err := f.ReadAt(b, 0)
 		if err != nil && err != io.EOF {
 			return err
 		}
-		h, fresh, err := decodeHeader(b[:n])
-		if err != nil {
-			return err
-		}
-		if !fresh && h.blockSize == v.blockSize {
+		h, err := decodeHeader(b[:n])
+		switch {
+		case errors.Is(err, errDamaged):
+			v.log.Warn("the header of a cache file is damaged: the file starts empty", "dir", v.dir, "file", f.name)
+		case err != nil:
+			return fmt.Errorf("%s: %w", f.name, err)
+		case h.blockSize == v.blockSize:
 			continue
+		case h.blockSize != 0:
+			v.log.Info("the block size has changed: the file starts empty",
+				"dir", v.dir, "file", f.name, "was", h.blockSize, "now", v.blockSize)
 		}
-		if !fresh {
-			v.log.Info("the block size has changed: cache starts empty",
-				"dir", v.dir, "was", h.blockSize, "now", v.blockSize)
-		}
-		if err := f.Truncate(0); err != nil {
-			return err
-		}
-		if _, err := f.WriteAt(header{v.blockSize}.encode(), 0); err != nil {
-			return err
-		}
-		if err := f.Sync(); err != nil {
+		if err := v.startEmpty(f); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// startEmpty makes a metadata file one without content.
+func (v *volume) startEmpty(f file) error {
+	if err := f.Truncate(0); err != nil {
+		return err
+	}
+	if _, err := f.WriteAt(header{v.blockSize}.encode(), 0); err != nil {
+		return err
+	}
+	return f.Sync()
 }
 
 // scan calls each with the pieces of a metadata file, numbered from 1.
