@@ -137,12 +137,15 @@ type found struct {
 	n uint32
 }
 
-// recover fills an empty volume from its files.
+// recover fills an empty volume from its files. The lock is taken when they have
+// been read; a block is found from the moment on that it is in the index.
 func (v *volume) recover() error {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	var list []found
-	err := scan(v.blocks, recordSize, func(n uint32, b []byte) {
+	size, err := v.blocks.Size()
+	if err != nil {
+		return fmt.Errorf("read the records of %s: %w", v.dir, err)
+	}
+	list := make([]found, 0, min(size/recordSize, int64(maxSlots(v.capacity))))
+	err = scan(v.blocks, recordSize, func(n uint32, b []byte) {
 		f := found{n: n}
 		if n <= maxSlots(v.capacity) && f.decode(b) && int64(f.size) <= v.blockSize {
 			list = append(list, f)
@@ -155,61 +158,74 @@ func (v *volume) recover() error {
 	if err != nil {
 		return fmt.Errorf("read the objects of %s: %w", v.dir, err)
 	}
-	list, wrong := v.pickLocked(list, cells.high)
-	v.mu.wrong = wrong
+	return v.adoptData(v.adopt(list, cells))
+}
+
+// adopt takes over what the files say, and returns where the data ends on disk.
+func (v *volume) adopt(list []found, cells cellScan) int64 {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	list = v.pickLocked(list, cells.high)
 	v.tileLocked(list)
 	v.fillLocked(list)
 	v.adoptCellsLocked(cells)
 	v.fitLocked(v.mu.space.high, v.mu.objects.high())
-	return v.adoptDataLocked()
+	v.mu.reserved = pages(int64(v.mu.space.frontier) * unit)
+	return v.mu.reserved
 }
 
-// pickLocked drops records that can't all be true: beyond the capacity, two on
-// the same bytes, two of the same block. The younger ones stay; the slots of the
-// others come back as wrong.
-func (v *volume) pickLocked(list []found, cells uint32) (kept []found, wrong []uint32) {
-	var high uint32
-	for _, f := range list {
-		v.mu.seq = max(v.mu.seq, f.seq)
-		high = max(high, f.n)
+// ordered returns the numbers of the elements of list by rising key.
+func ordered(list []found, key func(*found) uint32) []uint64 {
+	order := make([]uint64, len(list))
+	for i := range list {
+		order[i] = uint64(key(&list[i]))<<32 | uint64(i)
 	}
+	slices.Sort(order)
+	return order
+}
+
+// pickLocked returns the records that can be true, in the order of the file:
+// none beyond the capacity, and of two on the same bytes the younger one. The
+// slots of the others are wrong.
+func (v *volume) pickLocked(list []found, cells uint32) (kept []found) {
+	var high uint32
+	for i := range list {
+		v.mu.seq = max(v.mu.seq, list[i].seq)
+		high = max(high, list[i].n)
+	}
+	v.mu.wrong = nil
 	end := uint64(max(0, v.capacity-overhead(v.capacity)-metaBytes(high, cells))) / unit
-	slices.SortFunc(list, func(a, b found) int { return int(int64(b.seq) - int64(a.seq)) })
-	seen := make(map[block.ID]bool, len(list))
-	list = slices.DeleteFunc(list, func(f found) bool {
-		double := seen[f.id]
-		seen[f.id] = true
-		if double || f.end() > end {
-			wrong = append(wrong, f.n)
-			return true
+	kept = make([]found, 0, len(list))
+	for _, o := range ordered(list, func(f *found) uint32 { return f.start }) {
+		f := &list[uint32(o)]
+		if f.end() > end {
+			v.mu.wrong = append(v.mu.wrong, f.n)
+			continue
 		}
-		return false
-	})
-	slices.SortFunc(list, func(a, b found) int { return int(int64(a.start) - int64(b.start)) })
-	kept = list[:0]
-	for _, f := range list {
 		if len(kept) > 0 && uint64(f.start) < kept[len(kept)-1].end() {
-			last := kept[len(kept)-1]
+			last := &kept[len(kept)-1]
 			if f.seq < last.seq {
-				wrong = append(wrong, f.n)
+				v.mu.wrong = append(v.mu.wrong, f.n)
 				continue
 			}
-			wrong = append(wrong, last.n)
+			v.mu.wrong = append(v.mu.wrong, last.n)
 			kept = kept[:len(kept)-1]
 		}
-		kept = append(kept, f)
+		kept = append(kept, *f)
 	}
-	return kept, wrong
+	return kept
 }
 
 // tileLocked lays the tiles of the blocks, in the order of the file, and
 // vacant ones between them.
 func (v *volume) tileLocked(list []found) {
 	p := &v.mu.space
-	used := make(map[uint32]bool, len(list))
-	for _, f := range list {
-		used[f.n] = true
-		p.high = max(p.high, f.n)
+	for i := range list {
+		p.high = max(p.high, list[i].n)
+	}
+	used := make([]bool, p.high+1)
+	for i := range list {
+		used[list[i].n] = true
 	}
 	for n := p.high; n > 0; n-- {
 		p.slots.grow(n)
@@ -217,7 +233,8 @@ func (v *volume) tileLocked(list []found) {
 			p.giveNumber(n)
 		}
 	}
-	for _, f := range list {
+	for i := range list {
+		f := &list[i]
 		if gap := f.start - p.frontier; gap > 0 {
 			if n := p.number(); n != 0 {
 				p.append(n, gap)
@@ -231,14 +248,22 @@ func (v *volume) tileLocked(list []found) {
 
 // fillLocked puts the blocks into index and queues, oldest first.
 func (v *volume) fillLocked(list []found) {
-	slices.SortFunc(list, func(a, b found) int { return int(int64(a.seq) - int64(b.seq)) })
-	for _, f := range list {
+	v.index.reserve(len(list))
+	// The policy needs the order only roughly: sequence numbers lose the bits that
+	// they have too many.
+	least, shift := ^uint64(0), 0
+	for i := range list {
+		least = min(least, list[i].seq)
+	}
+	for v.mu.seq >= least && (v.mu.seq-least)>>shift > 1<<32-1 {
+		shift++
+	}
+	for _, o := range ordered(list, func(f *found) uint32 { return uint32((f.seq - least) >> shift) }) {
+		f := &list[uint32(o)]
 		s := v.slots.at(f.n)
 		s.id, s.size, s.crc, s.queue, s.born = f.id, f.size, f.crc, f.queue, v.mu.age
 		s.state.Store(slotUnchecked)
-		h := hashID(f.id)
-		if _, ok := v.index.put(f.id, h, makeWord(h, v.number, f.n)); !ok {
-			// Another directory holds it as well.
+		if !v.enterLocked(f) {
 			s.state.Store(slotVacant)
 			v.mu.space.give(f.n)
 			continue
@@ -247,6 +272,23 @@ func (v *volume) fillLocked(list []found) {
 		v.mu.objects.hold(keyOf(f.id))
 		v.mu.bytes += int64(f.size)
 	}
+}
+
+// enterLocked puts a block into the index and reports whether it is the one to
+// keep: not where another directory holds it as well. Of two in this directory,
+// as a crash in the middle of a move leaves them, the younger one's record stays.
+func (v *volume) enterLocked(f *found) bool {
+	h := hashID(f.id)
+	w := makeWord(h, v.number, f.n)
+	other, ok := v.index.put(f.id, h, w)
+	for ; !ok && other.volume() == v.number; other, ok = v.index.put(f.id, h, w) {
+		v.mu.wrong = append(v.mu.wrong, other.slot())
+		v.retireLocked(other.slot())
+	}
+	if !ok {
+		v.mu.wrong = append(v.mu.wrong, f.n)
+	}
+	return ok
 }
 
 // description is what the cells of one object say together.
@@ -314,16 +356,16 @@ func (v *volume) adoptCellsLocked(found cellScan) {
 	}
 }
 
-// adoptDataLocked makes the disk blocks of the data file those of the tiles.
-func (v *volume) adoptDataLocked() error {
-	v.mu.reserved = pages(int64(v.mu.space.frontier) * unit)
-	if v.mu.reserved > 0 {
-		if err := v.data.Reserve(0, v.mu.reserved); err != nil {
+// adoptData makes the disk blocks of the data file those of the tiles. The lock
+// is not held: the disk may take its time.
+func (v *volume) adoptData(reserved int64) error {
+	if reserved > 0 {
+		if err := v.data.Reserve(0, reserved); err != nil {
 			v.log.Warn("the disk has no room for what the cache holds", "dir", v.dir, "error", err)
 		}
 	}
-	if rest := pages(v.capacity) - v.mu.reserved; rest > 0 {
-		return v.data.Punch(v.mu.reserved, rest)
+	if rest := pages(v.capacity) - reserved; rest > 0 {
+		return v.data.Punch(reserved, rest)
 	}
 	return nil
 }

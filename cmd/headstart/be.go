@@ -188,6 +188,7 @@ func (b *be) openEngine(context.Context) (err error) {
 	if b.engine, err = engine.New(o); err != nil {
 		return err
 	}
+	b.upkeep.learn(b.cache, b.engine)
 	serving := &fill.Settings{}
 	b.conf.BindBool("enable_peer_server_cache_fill", &serving.EnablePeerServerCacheFill)
 	b.conf.BindBool("peer_read_updates_eviction_order", &serving.PeerReadUpdatesEvictionOrder)

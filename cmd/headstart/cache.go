@@ -3,16 +3,22 @@ package main
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"headstart/blockcache"
 	"headstart/cmd/config"
 )
 
+// cacheOpenWait is how long the start waits for the File Cache: a small one is
+// there by then, a large one serves misses for some moments instead of keeping
+// the node from its readers.
+const cacheOpenWait = 50 * time.Millisecond
+
 func (b *be) openCache(context.Context) (err error) {
 	o := blockcache.Options{
 		BlockSize:       b.conf.Int("file_cache_each_block_size"),
 		WriteQueueBytes: b.conf.Int("file_cache_write_queue_bytes"),
-		Settings:        blockcache.NewSettings(), Logger: b.log,
+		Settings:        blockcache.NewSettings(), OpenWait: cacheOpenWait, Logger: b.log,
 	}
 	bindCache(b.conf, o.Settings)
 	if b.conf.Bool("enable_file_cache") {
