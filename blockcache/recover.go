@@ -50,16 +50,18 @@ func (v *volume) open(root *os.Root) error {
 		return v.abandon(err)
 	}
 	if err := v.recover(); err != nil {
-		return v.abandon(errors.Join(err, v.arena.close()))
+		// Readers may hold blocks already: shut closes the files when none does.
+		v.mu.Lock()
+		v.retireAllLocked()
+		v.mu.opened = true
+		v.mu.Unlock()
+		return err
 	}
 	return nil
 }
 
-// abandon closes what open has opened, and forgets what it has read.
+// abandon closes what open has opened.
 func (v *volume) abandon(err error) error {
-	v.mu.Lock()
-	v.retireAllLocked()
-	v.mu.Unlock()
 	for _, f := range [...]file{v.data, v.blocks, v.objects} {
 		if f != nil {
 			err = errors.Join(err, f.Close())
@@ -165,9 +167,9 @@ func (v *volume) recover() error {
 func (v *volume) adopt(list []found, cells cellScan) int64 {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	list = v.pickLocked(list, cells.high)
+	list = v.enterLocked(v.pickLocked(list, cells.high))
 	v.tileLocked(list)
-	v.fillLocked(list)
+	v.enqueueLocked(list)
 	v.adoptCellsLocked(cells)
 	v.fitLocked(v.mu.space.high, v.mu.objects.high())
 	v.mu.reserved = pages(int64(v.mu.space.frontier) * unit)
@@ -246,49 +248,46 @@ func (v *volume) tileLocked(list []found) {
 	}
 }
 
-// fillLocked puts the blocks into index and queues, oldest first.
-func (v *volume) fillLocked(list []found) {
+// enterLocked makes the blocks known to readers, the first thing of all, and
+// returns those that are in the index: not what another directory holds as well,
+// and one of two copies, as a crash in the middle of a move leaves them.
+func (v *volume) enterLocked(list []found) (kept []found) {
 	v.index.reserve(len(list))
+	kept = list[:0]
+	for i := range list {
+		f := &list[i]
+		v.slots.grow(f.n)
+		s := v.slots.at(f.n)
+		s.id, s.start, s.size, s.crc, s.queue, s.born = f.id, f.start, f.size, f.crc, f.queue, v.mu.age
+		s.state.Store(slotUnchecked)
+		h := hashID(f.id)
+		if _, ok := v.index.put(f.id, h, makeWord(h, v.number, f.n)); !ok {
+			s.state.Store(slotVacant)
+			v.mu.wrong = append(v.mu.wrong, f.n)
+			continue
+		}
+		kept = append(kept, *f)
+	}
+	return kept
+}
+
+// enqueueLocked puts the blocks into their queues, oldest first.
+func (v *volume) enqueueLocked(list []found) {
 	// The policy needs the order only roughly: sequence numbers lose the bits that
 	// they have too many.
-	least, shift := ^uint64(0), 0
+	least, shift := v.mu.seq, 0
 	for i := range list {
 		least = min(least, list[i].seq)
 	}
-	for v.mu.seq >= least && (v.mu.seq-least)>>shift > 1<<32-1 {
+	for (v.mu.seq-least)>>shift > 1<<32-1 {
 		shift++
 	}
 	for _, o := range ordered(list, func(f *found) uint32 { return uint32((f.seq - least) >> shift) }) {
 		f := &list[uint32(o)]
-		s := v.slots.at(f.n)
-		s.id, s.size, s.crc, s.queue, s.born = f.id, f.size, f.crc, f.queue, v.mu.age
-		s.state.Store(slotUnchecked)
-		if !v.enterLocked(f) {
-			s.state.Store(slotVacant)
-			v.mu.space.give(f.n)
-			continue
-		}
 		v.mu.policy.insert(f.n, false)
 		v.mu.objects.hold(keyOf(f.id))
 		v.mu.bytes += int64(f.size)
 	}
-}
-
-// enterLocked puts a block into the index and reports whether it is the one to
-// keep: not where another directory holds it as well. Of two in this directory,
-// as a crash in the middle of a move leaves them, the younger one's record stays.
-func (v *volume) enterLocked(f *found) bool {
-	h := hashID(f.id)
-	w := makeWord(h, v.number, f.n)
-	other, ok := v.index.put(f.id, h, w)
-	for ; !ok && other.volume() == v.number; other, ok = v.index.put(f.id, h, w) {
-		v.mu.wrong = append(v.mu.wrong, other.slot())
-		v.retireLocked(other.slot())
-	}
-	if !ok {
-		v.mu.wrong = append(v.mu.wrong, f.n)
-	}
-	return ok
 }
 
 // description is what the cells of one object say together.
