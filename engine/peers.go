@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"headstart/engine/block"
+	"headstart/engine/timeline"
 	"headstart/shards"
 )
 
@@ -45,6 +46,8 @@ type peerLeg struct {
 type peerCall struct {
 	candidate shards.Candidate
 	stream    block.Stream
+	// step is the call in the timeline.
+	step timeline.ID
 	// ticket and cancel are the call's end, but for probes, which end themselves.
 	ticket  shards.Ticket
 	cancel  context.CancelFunc
@@ -105,6 +108,7 @@ func (p *peerLeg) Next() (block.Piece, error) {
 				continue
 			}
 			p.firstData()
+			p.mode.trace.Got(p.call.step, len(piece.Buf.Bytes()))
 			if p.e.isFar(&p.call.candidate) {
 				p.e.far.spend(int64(len(piece.Buf.Bytes())))
 			}
@@ -220,14 +224,15 @@ func (p *peerLeg) ask(c shards.Candidate, ticket shards.Ticket, run block.Run, w
 		req.Fill = true
 		limit = s.PeerServerCacheFillTimeoutMS.Load()
 	}
+	step := p.mode.trace.Start(timeline.Peer, c.Addr, run)
 	if p.e.Breakers.Silent(c.Addr) {
 		// Somebody has to see the end of the call, whoever wins (S28).
-		p.call = &peerCall{candidate: c, started: time.Now()}
+		p.call = &peerCall{candidate: c, started: time.Now(), step: step}
 		p.call.stream = p.e.startProbe(p.ctx, time.Duration(limit)*time.Millisecond, c.Addr, &req, ticket)
 		return true
 	}
 	ctx, cancel := context.WithTimeout(p.ctx, time.Duration(limit)*time.Millisecond)
-	p.call = &peerCall{candidate: c, ticket: ticket, cancel: cancel, started: time.Now()}
+	p.call = &peerCall{candidate: c, ticket: ticket, cancel: cancel, started: time.Now(), step: step}
 	stream, err := p.e.callPeer(ctx, c.Addr, &req)
 	if err != nil {
 		p.hangUp(p.outcomeOf(err))
@@ -255,6 +260,7 @@ func (p *peerLeg) askAgain() bool {
 	}
 	p.e.Breakers.Observe(old.candidate.Addr, time.Since(old.started))
 	p.waited = true
+	p.mode.trace.End(old.step, "filling", old.queued())
 	old.end(block.OutcomeHit)
 	ticket, ok := p.e.Breakers.Allow(old.candidate.Addr)
 	if !ok {
@@ -280,6 +286,7 @@ func (e *Engine) callPeer(ctx context.Context, addr block.Addr, req *block.Fetch
 func (p *peerLeg) hangUp(o block.Outcome) {
 	call := p.call
 	p.call = nil
+	p.mode.trace.End(call.step, o.String(), call.queued())
 	call.end(o)
 	switch o {
 	case block.OutcomeCorrupt:
@@ -292,6 +299,14 @@ func (p *peerLeg) hangUp(o block.Outcome) {
 		p.e.Breakers.Observe(call.candidate.Addr, time.Since(call.started))
 	}
 	p.results = append(p.results, shards.Result{Addr: call.candidate.Addr, Outcome: o})
+}
+
+// queued returns how long the peer has kept the call in its queue, if it said.
+func (c *peerCall) queued() time.Duration {
+	if q, ok := c.stream.(block.Queued); ok {
+		return q.Waited()
+	}
+	return 0
 }
 
 // end closes the call's stream and tells the breaker how it went.
