@@ -139,6 +139,8 @@ type Engine struct {
 	budget                  budget
 	far                     allowance
 	getLatency, fillLatency shards.Latency
+	// unmatched is the fill group that was warned of last.
+	unmatched atomic.Pointer[string]
 
 	// ctx ends with Close. done counts the engine's goroutines; it grows while
 	// life is locked and not closed.

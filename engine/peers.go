@@ -68,9 +68,22 @@ func (p *peerLeg) open(ctx context.Context, run block.Run) (block.Stream, error)
 		p.fillGroup = *group
 	}
 	if p.fillGroup != "" && !p.hasFillGroup() {
-		p.e.count.fillGroupUnmatched.Add(1)
+		p.e.noteUnmatched(p.fillGroup)
 	}
 	return p, nil
+}
+
+// noteUnmatched counts a read whose candidates are all of other groups than the
+// one that is to fill, and says so once for each value of the key: it may be a
+// group's name, not its id (CF-08).
+func (e *Engine) noteUnmatched(group string) {
+	e.count.fillGroupUnmatched.Add(1)
+	if last := e.unmatched.Load(); last != nil && *last == group {
+		return
+	}
+	if last := e.unmatched.Swap(&group); last == nil || *last != group {
+		e.Logger.Warn("no candidate belongs to the fill group: is it given by its name instead of its id?", "peer_cache_fill_compute_group_id", group)
+	}
 }
 
 func (p *peerLeg) hasFillGroup() bool {

@@ -66,7 +66,7 @@ func startCluster(t testing.TB, keys map[string]string, groups ...string) *testC
 	t.Cleanup(func() { c.store.Close() })
 	c.store.Enable(false)
 	t.Cleanup(c.client.CloseIdleConnections)
-	c.startFE()
+	c.startFE(keys)
 	for _, group := range groups {
 		c.startBE(group, keys)
 	}
@@ -105,12 +105,18 @@ func (c *testCluster) logger(conf *config.Set, name string) *slog.Logger {
 	return log
 }
 
-func (c *testCluster) startFE() {
+func (c *testCluster) startFE(keys map[string]string) {
 	c.t.Helper()
-	conf := c.load(config.FE, "fe", map[string]string{
+	all := map[string]string{
 		"host": "127.0.0.1", "http_port": "0", "rpc_port": "0", "query_port": "0",
 		"meta_dir": filepath.Join(c.dir, "meta"), "heartbeat_interval_ms": "50", "cluster_token": "secret",
-	})
+	}
+	for _, k := range config.Keys(config.FE) {
+		if v, ok := keys[k.Name]; ok {
+			all[k.Name] = v
+		}
+	}
+	conf := c.load(config.FE, "fe", all)
 	var err error
 	if c.fe, err = startFE(context.Background(), conf, c.logger(conf, "fe")); err != nil {
 		c.t.Fatal(err)
