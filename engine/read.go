@@ -11,6 +11,7 @@ import (
 	"headstart/engine/object"
 	"headstart/engine/plan"
 	"headstart/engine/profile"
+	"headstart/engine/timeline"
 )
 
 // maxAgain bounds how often one read looks again for a block whose fetch ended
@@ -135,6 +136,8 @@ type Reader struct {
 	e     *Engine
 	req   block.Read
 	query *profile.Query
+	// trace begins with the first miss.
+	trace *timeline.Read
 	known *object.Known
 	rng   plan.Range
 	// next is the block to hand out, ahead the first one not asked for yet; ring
@@ -189,6 +192,7 @@ func (e *Engine) Open(ctx context.Context, req *block.Read) (*Reader, error) {
 func (e *Engine) open(ctx context.Context, req *block.Read, skip int, known *object.Known) (*Reader, error) {
 	r := &Reader{e: e, req: *req, query: e.Profiles.Get(req.QueryID), known: known, given: int64(skip)}
 	if err := r.resolve(ctx); err != nil {
+		r.end(err)
 		return nil, err
 	}
 	return r, nil
@@ -256,7 +260,7 @@ func (r *Reader) Next(ctx context.Context) (block.View, error) {
 			r.retry()
 			continue
 		}
-		r.Close()
+		r.drop()
 		switch {
 		case ctx.Err() != nil && errors.Is(err, flight.ErrRetry):
 			err = context.Cause(ctx)
@@ -283,6 +287,7 @@ func (r *Reader) Next(ctx context.Context) (block.View, error) {
 			r.opened = false // counted once
 			r.e.count.readErrors.Add(1)
 		}
+		r.end(err)
 		return block.View{}, err
 	}
 	return block.View{}, io.EOF
@@ -292,7 +297,7 @@ func (r *Reader) Next(ctx context.Context) (block.View, error) {
 func (r *Reader) receive(ctx context.Context) (block.View, error) {
 	s := &r.ring[0]
 	if s.flight != nil {
-		res, err := s.flight.Wait(ctx)
+		res, err := r.wait(ctx, s.flight, s.lead, s.index)
 		if err == nil {
 			err = res.Err
 		}
@@ -395,7 +400,8 @@ func (r *Reader) find(index uint64) (s slot, leads bool) {
 // join makes the read a waiter of block id, or its leader.
 func (r *Reader) join(id block.ID) slot {
 	if r.mode.flights == nil {
-		r.mode = r.e.decide(&r.req, r.query)
+		r.begin()
+		r.mode = r.e.decide(&r.req, r.query, r.trace)
 	}
 	f, lead := r.mode.flights.Join(id)
 	if lead {
@@ -409,8 +415,40 @@ func (r *Reader) join(id block.ID) slot {
 	return slot{index: id.Index, flight: f, lead: lead}
 }
 
+// begin begins the timeline of a read that has met its first miss.
+func (r *Reader) begin() {
+	if r.trace != nil || r.mode.flights != nil {
+		return
+	}
+	hits := 0
+	if r.rng.Count > 0 {
+		hits = int(r.next-uint64(r.req.Offset/r.e.BlockSize)) + len(r.ring)
+	}
+	r.trace = r.e.Timelines.Begin(&r.req, hits)
+}
+
+// wait waits for a flight of block index.
+func (r *Reader) wait(ctx context.Context, f *flight.Flight, lead bool, index uint64) (flight.Result, error) {
+	at := r.trace.Now()
+	res, err := f.Wait(ctx)
+	r.trace.Waited(at, index, !lead)
+	return res, err
+}
+
+// end ends the timeline, once.
+func (r *Reader) end(err error) {
+	r.e.Timelines.End(r.trace, err)
+	r.trace = nil
+}
+
 // Close gives up what has not been handed out.
 func (r *Reader) Close() {
+	r.drop()
+	r.end(nil)
+}
+
+// drop gives up what has been asked for.
+func (r *Reader) drop() {
 	for i := range r.ring {
 		r.ring[i].lease.Release()
 		if r.ring[i].flight != nil {
@@ -431,5 +469,6 @@ func (r *Reader) request(run block.Run, meta block.Meta) *block.Fetch {
 	return &block.Fetch{
 		Object: r.req.Object, Meta: meta, BlockSize: r.e.BlockSize, Run: run,
 		Route: r.req.Route, Kind: r.req.Kind, Queue: r.req.Queue, QueryID: r.req.QueryID,
+		Trace: r.trace.Traceparent(r.req.Trace),
 	}
 }

@@ -481,6 +481,9 @@ type QueueMetrics struct {
 	// Timeouts, Full, Cancelled and Closed count refusals; each refused task is
 	// counted once.
 	Timeouts, Full, Cancelled, Closed uint64
+	// Timeout and Adaptive are the settings in force.
+	Timeout  time.Duration
+	Adaptive bool
 }
 
 // Metrics returns a snapshot.
@@ -493,5 +496,6 @@ func (q *Queue) Metrics() QueueMetrics {
 	defer q.mu.Unlock()
 	m.Running, m.Depth, m.MaxDepth = q.mu.workers, q.mu.waiting.len(), q.mu.maxDepth
 	m.Delayed, m.Waited = q.mu.delayed, q.mu.waited
+	m.Timeout, m.Adaptive = q.mu.timeout, q.mu.adaptive
 	return m
 }

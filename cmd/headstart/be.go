@@ -17,14 +17,19 @@ import (
 	"headstart/engine/fill"
 	"headstart/engine/objstore"
 	"headstart/engine/profile"
+	"headstart/engine/timeline"
 	"headstart/pools"
 	"headstart/rpc"
 	"headstart/rpc/admin"
 	"headstart/shards"
 )
 
-// maxProfiles is how many query profiles a BE keeps.
-const maxProfiles = 1000
+// maxProfiles is how many query profiles a BE keeps, maxTimelines how many slow
+// reads, and how many samples.
+const (
+	maxProfiles  = 1000
+	maxTimelines = 128
+)
 
 func beRole() role {
 	return role{name: "be", role: config.BE, start: func(ctx context.Context, conf *config.Set, log *slog.Logger) (node, error) {
@@ -57,6 +62,7 @@ type be struct {
 	peers          *rpc.Client
 	fes            *rpc.DirectoryClient
 	profiles       *profile.Profiles
+	timelines      *timeline.Log
 	engine         *engine.Engine
 	serving        *fill.Server
 	rpc            *rpc.Server
@@ -176,9 +182,12 @@ func (b *be) openEngine(context.Context) (err error) {
 	settings := engine.NewSettings()
 	bindEngine(b.conf, settings)
 	b.profiles = profile.New(maxProfiles)
+	b.timelines = timeline.New(maxTimelines)
+	b.conf.BindInt("slow_read_threshold_ms", &b.timelines.ThresholdMS)
+	b.conf.BindInt("slow_read_sample_per_million", &b.timelines.SamplePerMillion)
 	o := engine.Options{
 		Cache: b.cache, Origin: b.origin, Peers: b.peers, Table: b.table, Breakers: b.breakers,
-		Profiles: b.profiles, Settings: settings, Races: b.races, RaceGets: b.raceGets,
+		Profiles: b.profiles, Timelines: b.timelines, Settings: settings, Races: b.races, RaceGets: b.raceGets,
 		BlockSize: b.conf.Int("file_cache_each_block_size"),
 		GroupID:   b.conf.String("compute_group_id"), Location: b.conf.String("location"), Logger: b.log,
 	}
@@ -203,7 +212,7 @@ func (b *be) serve(context.Context) (err error) {
 	c := b.conf
 	b.http = admin.NewBE(admin.BEOptions{
 		Config: c, Engine: b.engine, Cache: b.cache, Serving: b.serving,
-		Table: b.table, Breakers: b.breakers, Profiles: b.profiles, Buffers: b.buffers,
+		Table: b.table, Breakers: b.breakers, Profiles: b.profiles, Timelines: b.timelines, Buffers: b.buffers,
 		Health: &b.health, Tokens: &b.tokens, Wire: b.wireMetrics,
 		Bucket: c.String("s3_bucket"), BlockTimeout: blockTimeout, Logger: b.log,
 	})

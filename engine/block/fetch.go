@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"strconv"
+	"time"
 )
 
 // RouteKind separates the number spaces of routing keys.
@@ -110,6 +111,8 @@ type Read struct {
 	QueryID string
 	// NoPeer keeps the read away from peers: warm-up jobs and fills.
 	NoPeer bool
+	// Trace is the W3C traceparent that the read belongs to, "" for none.
+	Trace string
 }
 
 // Fetch asks a Source for the blocks of one run. A Source does not keep or
@@ -129,6 +132,8 @@ type Fetch struct {
 	Fill bool
 	// Wait asks a peer to answer only when the fill of a block has ended.
 	Wait bool
+	// Trace is a W3C traceparent, "" for none.
+	Trace string
 }
 
 // Status is a peer's answer for one block. A requester takes a status that it
@@ -185,6 +190,12 @@ type Stream interface {
 	Close()
 }
 
+// Queued is a Stream that can tell how long the request has waited in the
+// peer's queue; valid when Next has answered io.EOF.
+type Queued interface {
+	Waited() time.Duration
+}
+
 // Store reads blocks from object storage. ctx bounds the whole stream; it is
 // the store's own error that Fetch or Next returns, wrapped in *Error.
 type Store interface {
@@ -222,6 +233,12 @@ const (
 	// OutcomeUnsupported: the peer can't serve such a request: neutral.
 	OutcomeUnsupported
 )
+
+// String is for people.
+func (o Outcome) String() string {
+	names := [...]string{"none", "hit", "miss", "busy", "timeout", "error", "checksum mismatch", "circuit open", "cancelled", "unsupported"}
+	return names[min(int(o), len(names)-1)]
+}
 
 // Failed reports whether the outcome is a failure of the peer.
 func (o Outcome) Failed() bool {

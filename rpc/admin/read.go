@@ -12,6 +12,7 @@ import (
 
 	"headstart/engine"
 	"headstart/engine/block"
+	"headstart/engine/timeline"
 )
 
 // read serves GET /read?path=…&tablet_id=…&offset=…&size=…&query_id=…: the bytes
@@ -20,8 +21,11 @@ import (
 func (s *BE) read(ctx *fasthttp.RequestCtx) {
 	req, err := s.readRequest(ctx.QueryArgs())
 	if err != nil {
-		fail(ctx, fasthttp.StatusBadRequest, "bad_argument", err.Error())
+		wrongArgument(ctx, err)
 		return
+	}
+	if trace := string(ctx.Request.Header.Peek("traceparent")); timeline.ValidTraceparent(trace) {
+		req.Trace = trace
 	}
 	// Each block has its own time limit: fasthttp does not tell a handler that its
 	// client has gone before the next write.
