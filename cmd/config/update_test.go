@@ -150,7 +150,7 @@ func takes(k Key, text string) bool {
 	const names = "abc 1e99 9223372036854775807 9223372036854775808 true TRUE 1 1.5 0x10 1_000 NaN"
 	fine := map[string]string{
 		formReachable: names, formListen: names, formID: names + " -1", formIDs: names + " -1",
-		"a directory": names + " -1 ün \u2603 a_b +5", formPatterns: names + " -1 ün \u2603 a_b +5",
+		"a directory": names + " -1 ün \u2603 a_b +5", formPatterns: names + " -1 ün \u2603 a_b +5", formHosts: names,
 	}
 	inRange := func(n int64) bool { return n >= k.Min && n <= k.Max && (k.Step == 0 || n%k.Step == 0) }
 	switch {
@@ -183,6 +183,22 @@ func TestCF02_NonsenseIsRefused(t *testing.T) {
 				checkNonsense(t, role, k, text)
 			}
 		}
+	}
+}
+
+// Names that travel are no longer than what other nodes take.
+func TestCF02_FreeTextIsBounded(t *testing.T) {
+	long := strings.Repeat("n", 1024)
+	for _, key := range []string{"compute_group_name", "cloud_unique_id", "cluster_id", "s3_bucket"} {
+		if _, err := FromMap(BE, map[string]string{key: long}); err != nil {
+			t.Errorf("%s of 1024 bytes: %v", key, err)
+		}
+		if _, err := FromMap(BE, map[string]string{key: long + "n"}); !errors.Is(err, ErrValue) || !strings.Contains(err.Error(), "at most 1024 bytes") {
+			t.Errorf("%s of 1025 bytes: %v", key, err)
+		}
+	}
+	if _, err := FromMap(BE, map[string]string{"s3_session_token": long + long}); err != nil {
+		t.Errorf("a session token of 2048 bytes: %v", err)
 	}
 }
 

@@ -149,8 +149,7 @@ func headerOf(m middleware.Metadata) header {
 // those of a user is 2 KiB.
 const maxExtra = 3 << 10
 
-// extraOf puts those headers of a reply together that belong to the object, "" when
-// they are more than are kept.
+// extraOf puts those headers of a reply together that belong to the object.
 func extraOf(h http.Header) string {
 	var lines []string
 	for name, values := range h {
@@ -168,9 +167,9 @@ func extraOf(h http.Header) string {
 		}
 	}
 	slices.Sort(lines)
-	extra := "\n" + strings.Join(lines, "")
+	extra := strings.Join(lines, "")
 	if len(extra) > maxExtra {
-		return ""
+		return block.ExtraUnkept
 	}
 	return extra
 }

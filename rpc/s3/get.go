@@ -48,8 +48,8 @@ func (f *Front) tryRead(ctx *fasthttp.RequestCtx, r *request) bool {
 			return true
 		}
 	}
-	if known != nil && known.Meta.Extra == "" {
-		known = f.complete(ctx, &read, known)
+	if known != nil && !complete(known) {
+		known = f.complete(&read, known)
 	}
 	if known != nil {
 		read.MaxAge = -1 // it is as young as it has to be
@@ -100,13 +100,20 @@ func (f *Front) mustAsk(read *block.Read) bool {
 	return read.MaxAge == 1 || f.Engine.Known(read.Object, "") != nil
 }
 
-// complete looks up the headers of an object that a peer has told us of, or that
-// was known before a restart: only object storage knows them all. Without an
-// answer the object is served without them.
-func (f *Front) complete(ctx *fasthttp.RequestCtx, read *block.Read, known *object.Known) *object.Known {
+// complete reports whether all headers of the object are known: not when a peer has
+// told us of it, or when it was known before a restart.
+func complete(known *object.Known) bool {
+	return !known.Learned.IsZero() && known.Meta.Extra != block.ExtraUnkept
+}
+
+// complete looks up the headers that are missing: only object storage knows them
+// all. Without an answer the object is served without them.
+func (f *Front) complete(read *block.Read, known *object.Known) *object.Known {
 	now := *read
 	now.MaxAge = 1
-	if full, err := f.stat(ctx, &now); err == nil {
+	bound, cancel := context.WithTimeout(context.Background(), f.BlockTimeout)
+	defer cancel()
+	if full, err := f.Engine.Stat(bound, &now); err == nil {
 		return full
 	}
 	return known
@@ -182,20 +189,20 @@ func (f *Front) readRest(ctx *fasthttp.RequestCtx, r *request, read *block.Read,
 		give()
 		return false
 	}
-	if meta.Extra == "" && a.meta.Version == "" { // as in complete
-		now := *read
-		now.MaxAge = 1
-		if full, err := f.Engine.Stat(bound.ctx, &now); err == nil && full.Meta.Version != meta.Version {
+	if a.meta.Version == "" {
+		a.from, a.to = read.Offset, read.Offset+reader.Len()
+		known := f.Engine.Known(read.Object, "")
+		if known != nil && !complete(known) {
+			known = f.complete(read, known)
+		}
+		switch {
+		case known == nil:
+			a.meta = meta
+		case known.Meta.Version != meta.Version:
 			give()
 			return false
-		} else if err == nil {
-			meta = full.Meta
-		}
-	}
-	if a.meta.Version == "" {
-		a.meta, a.from, a.to = meta, read.Offset, read.Offset+reader.Len()
-		if known := f.Engine.Known(read.Object, ""); known != nil {
-			a.learned = known.Learned
+		default:
+			a.meta, a.learned = known.Meta, known.Learned
 		}
 	}
 	if len(views) > 0 {

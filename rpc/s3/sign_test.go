@@ -149,8 +149,39 @@ func TestRights(t *testing.T) {
 	}))
 	w.put("pub/a", []byte("a"))
 	w.put("priv/a", []byte("a"))
+	does := w.deeds()
+	may := map[string]string{
+		"reader": "get pub,list pub,head bucket", "writer": "get pub,list pub,put pub,head bucket", "other": "",
+		adminID: "get pub,get priv,list pub,list all,put pub,put priv,copy priv,delete,head bucket",
+	}
+	for id, list := range may {
+		c := w.sdk(id, map[string]string{"reader": "r", "writer": "w", "other": "o", adminID: adminKey}[id])
+		for name, do := range does {
+			err := do(c)
+			if want := strings.Contains(","+list+",", ","+name+","); (err == nil) != want {
+				t.Errorf("%s: %s: %v", id, name, err)
+			}
+			if api, ok := errors.AsType[smithy.APIError](err); err != nil && (!ok || api.ErrorCode() != "AccessDenied" && api.ErrorCode() != "Forbidden") {
+				t.Errorf("%s: %s: %v", id, name, err)
+			}
+		}
+		out, err := c.ListBuckets(t.Context(), &s3.ListBucketsInput{})
+		if err != nil || (len(out.Buckets) == 1) != (id != "other") {
+			t.Errorf("%s: sees %d buckets, %v", id, len(out.Buckets), err)
+		}
+	}
+	w.settings.ReadOnly.Store(true)
+	if err := does["put pub"](w.sdk(adminID, adminKey)); err == nil {
+		t.Error("a front that is read only was written to")
+	}
+	must(t, does["get priv"](w.sdk(adminID, adminKey)))
+}
+
+// deeds are requests that need rights, each by a name.
+func (w *world) deeds() map[string]func(c *s3.Client) error {
+	t := w.t
 	bucket, pub, priv := aws.String(testBucket), aws.String("pub/a"), aws.String("priv/a")
-	does := map[string]func(c *s3.Client) error{
+	return map[string]func(c *s3.Client) error{
 		"get pub": func(c *s3.Client) error {
 			_, err := c.GetObject(t.Context(), &s3.GetObjectInput{Bucket: bucket, Key: pub})
 			return err
@@ -188,31 +219,6 @@ func TestRights(t *testing.T) {
 			return err
 		},
 	}
-	may := map[string]string{
-		"reader": "get pub,list pub,head bucket", "writer": "get pub,list pub,put pub,head bucket", "other": "",
-		adminID: "get pub,get priv,list pub,list all,put pub,put priv,copy priv,delete,head bucket",
-	}
-	for id, list := range may {
-		c := w.sdk(id, map[string]string{"reader": "r", "writer": "w", "other": "o", adminID: adminKey}[id])
-		for name, do := range does {
-			err := do(c)
-			if want := strings.Contains(","+list+",", ","+name+","); (err == nil) != want {
-				t.Errorf("%s: %s: %v", id, name, err)
-			}
-			if api, ok := errors.AsType[smithy.APIError](err); err != nil && (!ok || api.ErrorCode() != "AccessDenied" && api.ErrorCode() != "Forbidden") {
-				t.Errorf("%s: %s: %v", id, name, err)
-			}
-		}
-		out, err := c.ListBuckets(t.Context(), &s3.ListBucketsInput{})
-		if err != nil || (len(out.Buckets) == 1) != (id != "other") {
-			t.Errorf("%s: sees %d buckets, %v", id, len(out.Buckets), err)
-		}
-	}
-	w.settings.ReadOnly.Store(true)
-	if err := does["put pub"](w.sdk(adminID, adminKey)); err == nil {
-		t.Error("a front that is read only was written to")
-	}
-	must(t, does["get priv"](w.sdk(adminID, adminKey)))
 }
 
 // TestChunkSignatures sends bodies in signed chunks, and changes a bit of each
