@@ -25,6 +25,8 @@ const (
 	// busyPause is how long an answer under way waits for memory before it asks
 	// again.
 	busyPause = 20 * time.Millisecond
+	// busyPatience is how long one does that has not begun.
+	busyPatience = 2 * time.Second
 )
 
 // errCut ends an answer, and its connection with it: the client sees that bytes
@@ -262,7 +264,7 @@ func (b *body) next() error {
 			b.view = v
 			return nil
 		}
-		if !errors.Is(err, block.ErrBusy) || errors.Is(err, block.ErrThrottled) {
+		if !noMemory(err) {
 			return err
 		}
 		// No memory: slow clients hold it. Ours waits as they do.

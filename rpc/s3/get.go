@@ -163,14 +163,9 @@ func (f *Front) readUnknown(ctx *fasthttp.RequestCtx, r *request, read *block.Re
 // readRest reads what is not all in one block of the cache. a.meta is what the
 // read was planned by; without it, the answer is made by what is found.
 func (f *Front) readRest(ctx *fasthttp.RequestCtx, r *request, read *block.Read, a *answer) bool {
-	read.Window = f.window()
 	bound, w := f.await(ctx)
 	defer bound.cancel()
-	reader, err := f.Engine.Open(bound.ctx, read)
-	var views []block.View
-	if err == nil {
-		views, err = gather(bound.ctx, reader, read.Window)
-	}
+	reader, views, err := f.begin(bound.ctx, read)
 	if err != nil {
 		w.stop()
 		if errors.Is(err, block.ErrChanged) {
@@ -220,6 +215,33 @@ func (f *Front) readRest(ctx *fasthttp.RequestCtx, r *request, read *block.Read,
 		f.send(ctx, a, read, &stream{reader: reader, watch: w, views: views[1:]}, views[0])
 	}
 	return true
+}
+
+// begin opens a read and gathers what its answer begins with. While there is no
+// memory, which slow clients hold, it waits a while.
+func (f *Front) begin(ctx context.Context, read *block.Read) (*engine.Reader, []block.View, error) {
+	for began := time.Now(); ; {
+		read.Window = f.window()
+		reader, err := f.Engine.Open(ctx, read)
+		var views []block.View
+		if err == nil {
+			views, err = gather(ctx, reader, read.Window)
+		}
+		if !noMemory(err) || time.Since(began) > busyPatience {
+			return reader, views, err
+		}
+		select {
+		case <-time.After(busyPause):
+		case <-ctx.Done():
+			return nil, nil, err
+		}
+	}
+}
+
+// noMemory reports whether a read has failed for a lack of what comes back by
+// itself.
+func noMemory(err error) bool {
+	return errors.Is(err, block.ErrBusy) && !errors.Is(err, block.ErrThrottled)
 }
 
 // gather reads as many blocks as an answer may have under way before anything of

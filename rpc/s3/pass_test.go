@@ -5,9 +5,11 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
@@ -221,5 +223,35 @@ func TestSpecialReadsGoOn(t *testing.T) {
 		if resp.StatusCode != 203 || string(body) != "passed" || passed[len(passed)-1] != c.want {
 			t.Errorf("%s: status %d, %q, object storage was asked for %q", c.path, resp.StatusCode, body, passed[len(passed)-1])
 		}
+	}
+}
+
+// TestHT05_DoubtfulFramingIsRefused on this port as on the others: nothing that may
+// be a second request runs.
+func TestHT05_DoubtfulFramingIsRefused(t *testing.T) {
+	w := newWorld(t, options{})
+	w.settings.Anonymous.Store(uint32(AccessWrite))
+	hidden := "PUT /data/hidden HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx"
+	for name, text := range map[string]string{
+		"length and chunks": "PUT /data/k HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + hidden,
+		"two lengths":       "PUT /data/k HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\nContent-Length: 9\r\n\r\n" + hidden,
+		"plus":              "PUT /data/k HTTP/1.1\r\nHost: a\r\nContent-Length: +0\r\n\r\n" + hidden,
+		"bare LF":           "PUT /data/k HTTP/1.1\nHost: a\nContent-Length: 0\n\n" + hidden,
+		"folded":            "PUT /data/k HTTP/1.1\r\nHost: a\r\nX: a\r\n b\r\nContent-Length: 0\r\n\r\n" + hidden,
+		"7 GiB":             "PUT /data/k HTTP/1.1\r\nHost: a\r\nContent-Length: 7516192768\r\n\r\n" + hidden,
+	} {
+		c, err := net.Dial("tcp", w.addr)
+		must(t, err)
+		must(t, c.SetDeadline(time.Now().Add(10*time.Second)))
+		_, err = io.WriteString(c, text)
+		must(t, err)
+		answer, _ := io.ReadAll(c) // to the end of the connection, however that comes
+		if !bytes.HasPrefix(answer, []byte("HTTP/1.1 400")) || bytes.Count(answer, []byte("HTTP/1.1 ")) != 1 || code(answer) == "" {
+			t.Errorf("%s: %s", name, answer)
+		}
+		must(t, c.Close())
+	}
+	if resp, _ := w.do("GET", "/data/hidden"); resp.StatusCode != 404 {
+		t.Errorf("a hidden request has run: status %d", resp.StatusCode)
 	}
 }
