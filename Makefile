@@ -67,6 +67,21 @@ chaos: build ## cut one node of a real cluster off for a minute (needs ip, and t
 	$(GO) build -trimpath -o bin/chaos ./fuzz/chaos
 	unshare -rn bin/chaos $(ARGS)
 
+# CLIENTS is where make clients installs what it runs; TPCH has generate.py,
+# queries.py and requirements.txt, SF is the scale factor of the data.
+CLIENTS ?= /tmp/headstart-clients
+TPCH    ?= ../shared/data/tpch
+SF      ?= 1
+
+clients: build ## run S3 clients, unchanged, through a BE (installs them below CLIENTS)
+	test -x $(CLIENTS)/v/bin/pip || python3 -m venv $(CLIENTS)/v
+	$(CLIENTS)/v/bin/pip -q install -r $(TPCH)/requirements.txt boto3 awscli s3cmd
+	test -d $(CLIENTS)/node_modules || { cd $(CLIENTS) && npm install --silent @aws-sdk/client-s3; }
+	cd bench/clients/miniogo && $(GO) build -o $(CLIENTS)/miniogo .
+	mkdir -p $(CLIENTS)/tpch && cp $(TPCH)/*.py $(CLIENTS)/tpch
+	test -d $(CLIENTS)/tpch/data || $(CLIENTS)/v/bin/python $(CLIENTS)/tpch/generate.py $(SF) $(CLIENTS)/tpch/data
+	$(GO) run ./bench/clients -dir $(CLIENTS) -tpch $(CLIENTS)/tpch $(ARGS)
+
 gen: ## renew generated code and documents
 	$(GO) run -mod=mod github.com/cloudwego/kitex/tool/cmd/kitex -module headstart -gen-path rpc/kitex_gen -thrift no_default_serdes rpc/idl/headstart.thrift
 	$(GO) run ./cmd/config/gen >docs/CONFIG.md

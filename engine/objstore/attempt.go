@@ -162,6 +162,9 @@ func extraOf(h http.Header) string {
 				continue
 			}
 		}
+		if strings.HasPrefix(name, "X-Amz-") {
+			name = strings.ToLower(name) // as S3 writes them
+		}
 		for _, value := range values {
 			lines = append(lines, name+": "+value+"\n")
 		}

@@ -2,8 +2,11 @@ package s3
 
 import (
 	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -252,6 +255,27 @@ func TestFooters(t *testing.T) {
 	} {
 		if got := footer(c.key, c.from, c.to, c.size); got != c.want {
 			t.Errorf("footer(%s, %d, %d, %d) = %v", c.key, c.from, c.to, c.size, got)
+		}
+	}
+}
+
+// TestNamesOfHeaders are compared as bytes: some clients do, and SDKs hand names of
+// metadata on as they come.
+func TestNamesOfHeaders(t *testing.T) {
+	w := newWorld(t, options{})
+	w.put("k", []byte("x"))
+	for _, target := range []string{"/data/k", "/data/k", "/data/k?versionId=null&x=1"} {
+		c, err := net.Dial("tcp", w.addr)
+		must(t, err)
+		_, err = fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", target)
+		must(t, err)
+		answer, err := io.ReadAll(c)
+		must(t, err)
+		must(t, c.Close())
+		for _, name := range []string{"\r\nETag: ", "\r\nx-amz-meta-color: blue\r\n", "\r\nLast-Modified: ", "\r\nx-amz-request-id: ", "\r\nDate: "} {
+			if !strings.Contains(string(answer), name) {
+				t.Errorf("%s: no %q in %s", target, name, head(answer))
+			}
 		}
 	}
 }

@@ -80,6 +80,7 @@ func (f *Front) relay(ctx *fasthttp.RequestCtx, r *request, resp *http.Response,
 		if hopByHop(name) {
 			continue
 		}
+		name = wireName(name)
 		h.Del(name)
 		for _, value := range values {
 			h.Add(name, value)
@@ -100,6 +101,17 @@ func (f *Front) relay(ctx *fasthttp.RequestCtx, r *request, resp *http.Response,
 	}
 	ctx.Response.ImmediateHeaderFlush = false
 	ctx.Response.SetBodyStream(&relayed{ReadCloser: resp.Body, end: up.keep()}, int(resp.ContentLength))
+}
+
+// wireName is a header's name as S3 writes it.
+func wireName(name string) string {
+	switch {
+	case name == "Etag":
+		return "ETag"
+	case strings.HasPrefix(name, "X-Amz-"):
+		return strings.ToLower(name)
+	}
+	return name
 }
 
 // hopByHop reports whether a header is about the connection, or is made anew.

@@ -196,8 +196,12 @@ func newNodeName() string {
 	return hex.EncodeToString(b[:])
 }
 
-// identify gives the answer its id.
+// identify begins the header of an answer: with its id. Names are sent as S3 sends
+// them: some clients tell ETag from Etag, and metadata has its names in small
+// letters.
 func (f *Front) identify(ctx *fasthttp.RequestCtx) {
+	ctx.Response.Header.DisableNormalizing()
+	ctx.Response.Header.SetNoDefaultContentType(true)
 	const digits = 16
 	var b [40]byte
 	id := append(b[:0], f.node...)

@@ -69,6 +69,9 @@ func (f *Front) authenticate(ctx *fasthttp.RequestCtx, r *request) *Error {
 	auth := string(h.Peek("Authorization"))
 	inQuery := r.query != "" && (ctx.QueryArgs().Has("X-Amz-Algorithm") || ctx.QueryArgs().Has("X-Amz-Signature"))
 	r.caller.payload = string(h.Peek("X-Amz-Content-Sha256"))
+	if r.query != "" && ctx.QueryArgs().Has("AWSAccessKeyId") {
+		return &Error{Code: codeInvalidRequest, Message: "The authorization mechanism you have provided is not supported. Please use " + algorithm + "."}
+	}
 	if auth == "" && !inQuery {
 		r.caller.key = &Key{Access: Access(f.Settings.Anonymous.Load())}
 		if strings.HasPrefix(r.caller.payload, "STREAMING-AWS4-") {
