@@ -19,7 +19,7 @@ OURS      = $$($(GO) list ./... | grep -v /kitex_gen)
 OUR_FILES = $$(find . -name '*.go' -not -path './rpc/kitex_gen/*')
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test check race raceall bench fuzz sim chaos gen clean
+.PHONY: help build demo test check race raceall bench fuzz sim chaos clients gen clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## /  make \1\t/' | expand -t 16

@@ -69,3 +69,29 @@ func TestCF03_FrontFollowsItsKeys(t *testing.T) {
 		t.Errorf("the secrets are shown: %s", shown)
 	}
 }
+
+// TestS18_FrontsShareOneCopy: what one BE of a group has read for its S3 clients,
+// another one gets from it, and object storage is asked once.
+func TestS18_FrontsShareOneCopy(t *testing.T) {
+	c := startCluster(t, map[string]string{"s3_front_anonymous": "read"}, readers, readers)
+	read := func(be, tablet int) string {
+		t.Helper()
+		resp, err := c.client.Get(fmt.Sprintf("http://127.0.0.1:%d/bucket/data/%d", c.bes[be].line.S3Port, tablet))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		body, err := io.ReadAll(resp.Body)
+		if err != nil || !bytes.Equal(body, c.data[tablet-1]) {
+			t.Errorf("be %d, object %d: status %d, %d bytes, %v", be, tablet, resp.StatusCode, len(body), err)
+		}
+		return resp.Header.Get("X-Headstart-Source")
+	}
+	sources := map[string]int{}
+	for tablet := 1; tablet <= 20; tablet++ {
+		first := read(0, tablet)
+		second := read(1, tablet)
+		sources[first+" then "+second]++
+	}
+	t.Logf("%v, %d GETs", sources, c.store.Metrics().GETs)
+}
