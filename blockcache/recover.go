@@ -284,7 +284,11 @@ func (v *volume) enqueueLocked(list []found) {
 	}
 	for _, o := range ordered(list, func(f *found) uint32 { return uint32((f.seq - least) >> shift) }) {
 		f := &list[uint32(o)]
-		v.mu.policy.insert(f.n, false)
+		if f.fill {
+			v.mu.policy.insertFill(f.n)
+		} else {
+			v.mu.policy.insert(f.n, false)
+		}
 		v.mu.objects.hold(keyOf(f.id))
 		v.mu.bytes += int64(f.size)
 	}

@@ -17,6 +17,7 @@ type volume struct {
 	dir       string
 	blockSize int64
 	capacity  int64 // bytes of disk, for everything
+	shares    [queueCount]int
 	log       *slog.Logger
 	index     *index
 	count     *counters
@@ -111,7 +112,7 @@ const (
 
 func newVolume(number uint8, p Path, o Options) *volume {
 	v := &volume{
-		number: number, dir: p.Dir, blockSize: o.blockSize(), capacity: p.TotalBytes,
+		number: number, dir: p.Dir, blockSize: o.blockSize(), capacity: p.TotalBytes, shares: p.shares(),
 		log: o.Logger, slots: newSlotTable(maxSlots(p.TotalBytes)),
 		wake: make(chan struct{}, 1), idle: make(chan struct{}),
 		stop: make(chan struct{}), kept: make(chan struct{}), tried: make(chan struct{}),
@@ -136,7 +137,8 @@ func newVolume(number uint8, p Path, o Options) *volume {
 	v.mu.policy.slots = &v.slots
 	v.mu.yield, v.mu.capacity = noYield, p.TotalBytes
 	v.resetLocked()
-	v.mu.policy.setShares(v.mu.space.limit, p.shares())
+	v.mu.policy.setShares(v.mu.space.limit, v.shares)
+	v.mu.policy.setFillPercent(v.set.FillPercent.Load())
 	v.pending.bufs = map[uint32]*block.Buf{}
 	return v
 }
@@ -224,16 +226,15 @@ func (v *volume) mayUseCell(high uint32) bool { return v.fitLocked(v.mu.space.hi
 // maxSlots is how many tiles a file of that many bytes can have.
 func maxSlots(capacity int64) uint32 { return uint32(capacity/unit) + 1 }
 
-// takeLocked makes room for a block of so many units, if need be by evicting
-// others, and returns its slot; 0 when all that could go is held. first is the
+// takeLocked makes room for a block, if need be by evicting others, and returns its slot; 0 when all that could go is held. first is the
 // block to evict before all others, 0 for none. Where the bytes will lie is for
 // the writer to find.
-func (v *volume) takeLocked(units uint32, queue block.Queue, first uint32) uint32 {
-	for v.mu.space.free() < int64(units) {
+func (v *volume) takeLocked(w wish, first uint32) uint32 {
+	for v.mu.space.free() < int64(w.units) {
 		n := first
 		if n == 0 {
 			v.mu.policy.ghosts.fit(int(v.mu.space.high))
-			n = v.mu.policy.victim(queue, units)
+			n = v.mu.policy.victim(w)
 		}
 		if n == 0 {
 			return 0
@@ -241,7 +242,7 @@ func (v *volume) takeLocked(units uint32, queue block.Queue, first uint32) uint3
 		v.evictLocked(n)
 		first = 0
 	}
-	n := v.mu.space.promise(units)
+	n := v.mu.space.promise(w.units)
 	if n == 0 && len(v.mu.jobs) == 0 {
 		v.pushLocked(job{kind: jobRoom})
 	}
@@ -416,6 +417,9 @@ func (v *volume) finishLocked() {
 
 // retireAllLocked empties the volume; held blocks go when they are released.
 func (v *volume) retireAllLocked() {
+	for v.mu.policy.fills.oldest != 0 {
+		v.retireLocked(v.mu.policy.fills.oldest)
+	}
 	for i := range v.mu.policy.queues {
 		q := &v.mu.policy.queues[i]
 		for _, l := range [...]*list{&q.probation, &q.protected} {

@@ -322,11 +322,15 @@ func (r *Reader) ask() {
 		return
 	}
 	end := min(r.rng.First+r.rng.Count, r.next+window)
+	get := r.e.Cache.Get
+	if r.req.ForPeer {
+		get = r.e.Cache.Peek
+	}
 	var led []*flight.Flight
 	for ; r.ahead < end; r.ahead++ {
 		s := slot{index: r.ahead}
 		id := r.known.Base.At(r.ahead)
-		if lease, ok := r.e.Cache.Get(id); ok {
+		if lease, ok := get(id); ok {
 			s.lease, s.result.Source = lease, block.SourceLocal
 			r.e.growth.Used(r.known.Base, r.ahead)
 		} else if s = r.join(id); s.lead {
@@ -385,6 +389,6 @@ func (r *Reader) forget() {
 func (r *Reader) request(run block.Run, meta block.Meta) *block.Fetch {
 	return &block.Fetch{
 		Object: r.req.Object, Meta: meta, BlockSize: r.e.BlockSize, Run: run,
-		Route: r.req.Route, Kind: r.req.Kind, Queue: r.req.Queue, QueryID: r.req.QueryID,
+		Route: r.req.Route, Kind: r.req.Kind, Queue: r.req.Queue, QueryID: r.req.QueryID, ForPeer: r.req.ForPeer,
 	}
 }

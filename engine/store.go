@@ -45,7 +45,7 @@ func (t *task) shareLearning(ctx context.Context, run block.Run) (block.Stream, 
 	read := block.Read{
 		Object: t.req.Object, Version: t.req.Meta.Version, Route: t.req.Route,
 		Offset: t.e.geometry.Offset(run.First), Size: int64(run.Count()) * t.e.BlockSize,
-		Kind: t.req.Kind, Queue: t.req.Queue, QueryID: t.req.QueryID, NoPeer: true,
+		Kind: t.req.Kind, Queue: t.req.Queue, QueryID: t.req.QueryID, NoPeer: true, ForPeer: t.req.ForPeer,
 	}
 	r := &Reader{e: t.e, req: read, query: t.mode.query}
 	known, first, err := t.e.resolve(ctx, r)
