@@ -102,12 +102,7 @@ func (v *volume) watch() {
 	disk := v.diskUse(v.dir)
 	use := disk.percent()
 	v.mu.Lock()
-	switch {
-	case use >= v.set.EnterDiskLimitPercent.Load():
-		v.mu.limited = true
-	case use < v.set.ExitDiskLimitPercent.Load():
-		v.mu.limited = false
-	}
+	v.limitLocked(use)
 	enter, exit := v.set.EnterEvictPercent.Load(), v.set.ExitEvictPercent.Load()
 	inAdvance := v.set.EvictInAdvance.Load()
 	switch {
@@ -125,6 +120,18 @@ func (v *volume) watch() {
 		v.evictAbove(enter, exit)
 	}
 	v.shrink()
+}
+
+// limitLocked enters and leaves disk-limit mode.
+func (v *volume) limitLocked(use int64) {
+	switch {
+	case use >= v.set.EnterDiskLimitPercent.Load() && !v.mu.limited:
+		v.mu.limited = true
+		v.log.Warn("disk-limit mode: nothing more is cached", "dir", v.dir, "disk_percent", use)
+	case use < v.set.ExitDiskLimitPercent.Load() && v.mu.limited:
+		v.mu.limited = false
+		v.log.Info("disk-limit mode is over", "dir", v.dir, "disk_percent", use)
+	}
 }
 
 // evictAbove evicts until less than exit percent of the capacity is in use, if

@@ -26,8 +26,8 @@ type volume struct {
 	set       *Settings
 	diskUse   func(dir string) diskUse
 	ioTimeout time.Duration
-	// identity is the data file, to be known again by.
-	identity os.FileInfo
+	// identity is the files, to be known again by.
+	identity [4]os.FileInfo
 	// complaint is the keeper's: what it has logged last.
 	complaint string
 
@@ -57,6 +57,8 @@ type volume struct {
 		// age is moved on ages times in the life of a TTL block.
 		age       uint8
 		fullUntil time.Time
+		// full: it was said that the disk is full, and not yet that it has room again.
+		full bool
 		// trim: give disk blocks behind the frontier back as it moves.
 		trim bool
 		// closed: no more jobs; finished: the writer has gone, and the last lease
@@ -148,7 +150,7 @@ func (v *volume) resetLocked() {
 	v.mu.space = space{slots: &v.slots, mayUse: v.mayUseSlot}
 	v.mu.objects = newObjectTable()
 	v.mu.ceiling, v.mu.fullUntil = maxSlots(v.capacity), time.Time{}
-	v.mu.reserved, v.mu.trim = 0, false
+	v.mu.reserved, v.mu.trim, v.mu.full = 0, false, false
 	v.fitLocked(0, 0)
 }
 

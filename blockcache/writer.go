@@ -206,6 +206,10 @@ func (v *volume) writeFailed(n uint32, err error) {
 	v.retireLocked(n)
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
 		v.count.diskFull.Add(1)
+		if !v.mu.full {
+			v.mu.full = true
+			v.log.Warn("the disk is full: the cache works on in the space that it has", "dir", v.dir, "bytes", v.mu.reserved)
+		}
 		v.mu.fullUntil = time.Now().Add(fullRetry)
 		v.setCeilingLocked(uint32(v.mu.reserved / unit))
 	}
@@ -280,8 +284,12 @@ func (v *volume) reserve(end int64) error {
 		return err
 	}
 	v.mu.Lock()
+	defer v.mu.Unlock()
 	v.mu.reserved = end
-	v.mu.Unlock()
+	if v.mu.full {
+		v.mu.full = false
+		v.log.Info("the disk has room again", "dir", v.dir, "bytes", end)
+	}
 	return nil
 }
 
