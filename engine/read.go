@@ -380,7 +380,11 @@ func (r *Reader) fetch(led []*flight.Flight) {
 // to start when it leads.
 func (r *Reader) find(index uint64) (s slot, leads bool) {
 	id := r.known.Base.At(index)
-	if lease, ok := r.e.Cache.Get(id); ok {
+	get := r.e.Cache.Get
+	if r.req.ForPeer {
+		get = r.e.Cache.Peek
+	}
+	if lease, ok := get(id); ok {
 		s = slot{index: index, lease: lease, result: flight.Result{Source: block.SourceLocal}}
 	} else if s = r.join(id); s.lead {
 		leads = true
@@ -468,7 +472,7 @@ func (r *Reader) forget() {
 func (r *Reader) request(run block.Run, meta block.Meta) *block.Fetch {
 	return &block.Fetch{
 		Object: r.req.Object, Meta: meta, BlockSize: r.e.BlockSize, Run: run,
-		Route: r.req.Route, Kind: r.req.Kind, Queue: r.req.Queue, QueryID: r.req.QueryID,
+		Route: r.req.Route, Kind: r.req.Kind, Queue: r.req.Queue, QueryID: r.req.QueryID, ForPeer: r.req.ForPeer,
 		Trace: r.trace.Traceparent(r.req.Trace),
 	}
 }
