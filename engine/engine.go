@@ -179,16 +179,24 @@ func New(o Options) (*Engine, error) {
 		began:    time.Now(),
 	}
 	e.budget.milli.Store(burstGets)
-	for obj, meta := range o.Cache.Objects {
-		// Learned before the restart, nobody knows when: what may change is looked at
-		// again before it is used.
-		e.objects.Learn(object.KeyOf(obj, meta.Version), meta, time.Time{})
-	}
+	e.LearnCached()
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	if o.Directory != nil && o.Table != nil {
 		e.done.Go(e.runLookups) // ends with e.ctx
 	}
 	return e, nil
+}
+
+// LearnCached takes over what the cache knows of objects. New does so; whoever
+// opens the cache without waiting for all of it does so again when it is there.
+func (e *Engine) LearnCached() {
+	for obj, meta := range e.Cache.Objects {
+		// Learned before the restart, nobody knows when: what may change is looked at
+		// again before it is used.
+		if key := object.KeyOf(obj, meta.Version); e.objects.Get(key) == nil {
+			e.objects.Learn(key, meta, time.Time{})
+		}
+	}
 }
 
 // Close cancels the fetches under way, stops the engine's goroutines and waits

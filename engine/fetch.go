@@ -256,16 +256,23 @@ func (t *task) land(piece block.Piece, res flight.Result) {
 	f := t.flights[i]
 	if f == nil {
 		piece.Buf.Release()
-		t.e.count.wastedBytes.Add(size)
+		t.waste(piece, size)
 		return
 	}
 	if !f.Land(res) {
-		t.e.count.wastedBytes.Add(size)
+		t.waste(piece, size)
 	} else if t.extra.Has(piece.Index) {
 		t.e.count.carriedBytes.Add(size)
 	}
 	t.extra = t.extra.Without(piece.Index)
 	t.flights[i] = nil
+}
+
+// waste counts a block that nobody here needs.
+func (t *task) waste(piece block.Piece, size int64) {
+	if !piece.Shared {
+		t.e.count.wastedBytes.Add(size)
+	}
 }
 
 // keep offers a block to the cache, which takes a reference of its own or says no.
@@ -338,11 +345,12 @@ func (t *task) end() {
 	if t.raced {
 		t.e.Races.Release()
 	}
-	t.e.count.addRace(stats, t.raced)
+	raced := t.raced && t.leg.sent
+	t.e.count.addRace(stats, raced)
 	if stats.NoSlot || stats.NoBudget {
 		t.mode.trace.Mark(timeline.Hedge, t.req.Run, 0, refusal(stats))
 	}
-	if t.raced && (stats.Winner == race.PeerWon || stats.Winner == race.StoreWon) {
+	if raced && (stats.Winner == race.PeerWon || stats.Winner == race.StoreWon) {
 		t.mode.query.AddRace(stats.Winner == race.PeerWon)
 		t.noteRace(stats.Winner == race.PeerWon)
 	}

@@ -62,7 +62,7 @@ func (t *task) shareLearning(ctx context.Context, run block.Run) (block.Stream, 
 	}
 	s := &flightStream{ctx: ctx, t: t, known: known}
 	if first.lease.Valid() && run.Has(first.index) {
-		s.learned = block.Piece{Index: first.index, Status: block.StatusData, Buf: first.result.Buf.Retain()}
+		s.learned = block.Piece{Index: first.index, Status: block.StatusData, Buf: first.result.Buf.Retain(), Shared: first.result.Shared}
 		run = run.Without(first.index)
 	}
 	first.lease.Release()
@@ -131,7 +131,7 @@ func (s *flightStream) Next() (block.Piece, error) {
 		f.Leave()
 		switch {
 		case res.Err == nil:
-			return block.Piece{Index: f.ID().Index, Status: block.StatusData, Buf: res.Buf}, nil
+			return block.Piece{Index: f.ID().Index, Status: block.StatusData, Buf: res.Buf, Shared: res.Shared}, nil
 		case errors.Is(res.Err, flight.ErrRetry) && s.again < maxAgain:
 			s.again++
 			s.join(block.NewRun(f.ID().Index, 1))
@@ -168,14 +168,12 @@ func (s *flightStream) Meta() block.Meta { return s.known.Meta }
 // Close implements block.Stream. It is called by the goroutine that calls Next.
 func (s *flightStream) Close() {
 	if s.learned.Buf != nil {
+		s.t.waste(s.learned, int64(len(s.learned.Buf.Bytes())))
 		s.learned.Buf.Release()
 		s.learned = block.Piece{}
 	}
 	for _, f := range s.waiting {
-		f.Leave()
-		if f.Landed() { // with a block that the race did not wait for
-			s.t.e.count.wastedBytes.Add(int64(s.t.e.geometry.Len(f.ID().Index, s.known.Meta.Size)))
-		}
+		s.t.e.count.wastedBytes.Add(f.Leave()) // with a block that the race did not wait for
 	}
 	s.waiting = nil
 }

@@ -131,26 +131,6 @@ func follow(conf *config.Set, key string, set func(int)) {
 	conf.Bind(key, func(v config.Value) { set(int(v.Int())) })
 }
 
-func (b *be) openCache(context.Context) (err error) {
-	o := blockcache.Options{
-		BlockSize:       b.conf.Int("file_cache_each_block_size"),
-		WriteQueueBytes: b.conf.Int("file_cache_write_queue_bytes"), Logger: b.log,
-	}
-	if b.conf.Bool("enable_file_cache") {
-		for _, p := range b.conf.CachePaths("file_cache_path") {
-			o.Paths = append(o.Paths, blockcache.Path{
-				Dir: p.Path, TotalBytes: p.TotalBytes,
-				NormalPercent: p.NormalPercent, TTLPercent: p.TTLPercent,
-				IndexPercent: p.IndexPercent, DisposablePercent: p.DisposablePercent,
-			})
-		}
-	}
-	if b.cache, err = blockcache.Open(o); err != nil {
-		return fmt.Errorf("file_cache_path: %w", err)
-	}
-	return nil
-}
-
 func (b *be) openStore(ctx context.Context) (err error) {
 	c := b.conf
 	b.origin, err = objstore.New(ctx, objstore.Options{
@@ -218,6 +198,7 @@ func (b *be) openEngine(context.Context) (err error) {
 	if b.engine, err = engine.New(o); err != nil {
 		return err
 	}
+	b.upkeep.learn(b.cache, b.engine)
 	serving := &fill.Settings{}
 	b.conf.BindBool("enable_peer_server_cache_fill", &serving.EnablePeerServerCacheFill)
 	b.conf.BindBool("peer_read_updates_eviction_order", &serving.PeerReadUpdatesEvictionOrder)

@@ -87,14 +87,23 @@ const (
 	QueueDisposable
 )
 
+// Slice is a file that the merging of small files has put into a larger object,
+// Size bytes from Offset on (S17).
+type Slice struct {
+	Offset, Size int64
+}
+
 // Read is one read of one object, as a reader asks for it.
 type Read struct {
 	Object Object
 	// Version is Immutable for tablet files and "" for whatever is current.
 	Version Version
 	Route   Route
-	// Offset and Size are in bytes; a negative Size means up to the end. A
-	// range that goes past the end is clamped.
+	// Packed names the part of Object that the reader takes for a file, nil for
+	// all of it. Nobody changes it.
+	Packed *Slice
+	// Offset and Size are in bytes of the file; a negative Size means up to the
+	// end. A range that goes past the end is clamped.
 	Offset, Size int64
 	Kind         Kind
 	Queue        Queue
@@ -163,6 +172,8 @@ type Piece struct {
 	Status Status
 	// Buf is set with StatusData, verified; the receiver owns the reference.
 	Buf *Buf
+	// Shared: others have got the same bytes, so it is no waste not to need them.
+	Shared bool
 }
 
 // Stream is a reply that arrives block by block. It is used by one goroutine,

@@ -17,7 +17,8 @@ import (
 )
 
 // read serves GET /read?path=…&tablet_id=…&offset=…&size=…&query_id=…: the bytes
-// of a range, streamed. X-Headstart-Source names the source of the first block.
+// of a range, streamed. A file that is packed into the object is named by
+// packed_offset and packed_size; offset and size are then within it. X-Headstart-Source names the source of the first block.
 func (s *BE) read(ctx *fasthttp.RequestCtx) {
 	req, err := s.readRequest(ctx.QueryArgs())
 	if err != nil {
@@ -55,7 +56,7 @@ func (s *BE) read(ctx *fasthttp.RequestCtx) {
 }
 
 // readArguments are all that /read takes.
-const readArguments = "path tablet_id offset size kind query_id"
+const readArguments = "path tablet_id offset size packed_offset packed_size kind query_id"
 
 func (s *BE) readRequest(args *fasthttp.Args) (*block.Read, error) {
 	if err := only(args, strings.Fields(readArguments)); err != nil {
@@ -72,6 +73,9 @@ func (s *BE) readRequest(args *fasthttp.Args) (*block.Read, error) {
 	if req.Size, err = number(args, "size", -1, 0); err != nil {
 		return nil, err
 	}
+	if req.Packed, err = packed(args); err != nil {
+		return nil, err
+	}
 	tablet, err := number(args, "tablet_id", -1, 0)
 	if err != nil {
 		return nil, err
@@ -83,6 +87,25 @@ func (s *BE) readRequest(args *fasthttp.Args) (*block.Read, error) {
 	}
 	req.Kind, req.Queue, err = kindOf(string(args.Peek("kind")))
 	return req, err
+}
+
+// packed reads the part of the object that is a file: packed_offset and
+// packed_size, or neither.
+func packed(args *fasthttp.Args) (*block.Slice, error) {
+	offset, err := number(args, "packed_offset", -1, 0)
+	if err != nil {
+		return nil, err
+	}
+	size, err := number(args, "packed_size", -1, 0)
+	switch {
+	case err != nil:
+		return nil, err
+	case offset < 0 && size < 0:
+		return nil, nil
+	case offset < 0 || size < 0:
+		return nil, errors.New("packed_offset and packed_size: want both or neither")
+	}
+	return &block.Slice{Offset: offset, Size: size}, nil
 }
 
 // kindOf maps the kind of a read to the counters and the queue of its blocks.
@@ -137,7 +160,7 @@ type body struct {
 	req    block.Read
 	reader *engine.Reader
 	view   block.View
-	// at is the first byte of the object that the client has not got yet, left how
+	// at is the first byte of the file that the client has not got yet, left how
 	// many there are.
 	at, left int64
 	// limit bounds the wait for each block, and for the client to take it.
