@@ -54,6 +54,7 @@ type be struct {
 	fills          *pools.Shares
 	groupBytes     *pools.Shares
 	queue          *pools.Queue
+	cacheSettings  *blockcache.Settings
 	cache          *blockcache.Cache
 	origin         *objstore.Store
 	breakers       *shards.Breakers
