@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -79,9 +80,7 @@ func startCacheNode(t *testing.T, size, total int64, more map[string]string) *ca
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "cache")
 	values := cacheConf(storeOf(t, size), dir, total)
-	for k, v := range more {
-		values[k] = v
-	}
+	maps.Copy(values, more)
 	conf, err := config.FromMap(config.BE, values)
 	if err != nil {
 		t.Fatal(err)
