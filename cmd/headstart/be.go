@@ -228,7 +228,7 @@ func (b *be) serve(context.Context) (err error) {
 	})
 	b.rpc, err = rpc.NewServer(rpc.ServerOptions{
 		Listener: b.brpcLn, Identity: b.identity, ReadToken: b.readToken, GroupBytes: b.groupBytes, TLS: b.tls,
-		HTTP: b.http.ServeVars, Logger: b.log,
+		HTTP: b.http.ServeVars, Control: &control{config: nodeConfig{c}}, Logger: b.log,
 	}, b.serving)
 	if err != nil {
 		return err
