@@ -13,7 +13,7 @@ const (
 	latencyBuckets = 80
 	// latencyWindow is how many calls are remembered: when it is full every
 	// count is halved.
-	latencyWindow = 1024
+	latencyWindow = 2048
 )
 
 // Latency follows the latency of the last few hundred calls, for quantiles.

@@ -124,13 +124,13 @@ func TestS36_HedgingUnderTheLatencyLaws(t *testing.T) {
 		t.Errorf("fixed head start: %v; want p99 about 48 ms at about 2.4 %%", f)
 	}
 	// The budget starts with a burst of 64 GETs in hand; and the 99th percentile of
-	// fewer reads is a less certain one.
-	most := 33.0
+	// fewer reads is a less certain one, and p99.9 is the mark of 40 reads alone.
+	p99, p999 := 33.0, 75.0
 	if reads() < 400_000 {
-		most = 35
+		p99, p999 = 35, 85
 	}
-	if ms(a.p99) > most || ms(a.p999) > 75 || a.gets > 5+100*64/float64(reads()) {
-		t.Errorf("adaptive: %v; want p99 at most %v ms, p99.9 at most 75 ms, at most 5 %% GETs", a, most)
+	if ms(a.p99) > p99 || ms(a.p999) > p999 || a.gets > 5+100*64/float64(reads()) {
+		t.Errorf("adaptive: %v; want p99 at most %v ms, p99.9 at most %v ms, at most 5 %% GETs", a, p99, p999)
 	}
 }
 
