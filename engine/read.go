@@ -89,6 +89,7 @@ func (e *Engine) readLocal(req *block.Read, dst []byte) (n int, known *object.Kn
 	if !ok {
 		return 0, nil, false
 	}
+	known.NoteRoute(req.Route)
 	query := e.Profiles.Get(req.QueryID)
 	for i := range rng.Count {
 		lease, ok := e.Cache.Get(known.Base.At(rng.First + i))
@@ -200,6 +201,7 @@ func (r *Reader) resolve(ctx context.Context) error {
 		first.lease.Release()
 		return r.fail(fmt.Errorf("offset %d of an object of %d bytes: %w", r.req.Offset, known.Meta.Size, block.ErrRange))
 	}
+	known.NoteRoute(r.req.Route)
 	r.known, r.rng, r.origin = known, rng, first.result
 	r.origin.Buf = nil // the slot's
 	r.next, r.ahead = rng.First, rng.First

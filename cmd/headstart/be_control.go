@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"headstart/engine/block"
+	"headstart/engine/objstore"
+	"headstart/engine/warmup"
 	"headstart/rpc"
 	"headstart/shards/placement"
 )
@@ -12,6 +14,8 @@ import (
 // control is what a BE does for FEs.
 type control struct {
 	config nodeConfig
+	warm   *warmup.Service
+	origin *objstore.Store
 }
 
 var _ rpc.Control = (*control)(nil)
@@ -30,19 +34,37 @@ func (c *control) SetConfig(ctx context.Context, values map[string]string, persi
 	return c.config.Set(ctx, values, persist)
 }
 
-var errNoWarmUp = fmt.Errorf("%w: this version does not warm up", block.ErrInvalid)
-
 // Warm implements rpc.Control.
-func (c *control) Warm(context.Context, placement.WarmCall) ([]placement.WarmProgress, error) {
-	return nil, errNoWarmUp
+func (c *control) Warm(_ context.Context, call placement.WarmCall) ([]placement.WarmProgress, error) {
+	return c.warm.Warm(call), nil
 }
 
+// maxPage bounds a page of objects in bytes: it travels in one request to those
+// who warm the objects up.
+const maxPage = 24 << 10
+
 // List implements rpc.Control.
-func (c *control) List(context.Context, placement.ListCall) (placement.ListReply, error) {
-	return placement.ListReply{}, errNoWarmUp
+func (c *control) List(ctx context.Context, call placement.ListCall) (placement.ListReply, error) {
+	if call.Prefix.Store == "" {
+		call.Prefix.Store = block.DefaultStore
+	}
+	found, more, err := c.origin.List(ctx, call.Prefix, call.After, call.Max)
+	if err != nil {
+		return placement.ListReply{}, err
+	}
+	page, bytes := placement.ListReply{More: more}, 0
+	for _, o := range found {
+		bytes += 100 + len(o.Object.Bucket) + len(o.Object.Key) + 2*len(o.Meta.ETag)
+		if bytes > maxPage && len(page.Objects) > 0 {
+			page.More = true
+			break
+		}
+		page.Objects = append(page.Objects, placement.WarmObject{Object: o.Object, Meta: o.Meta})
+	}
+	return page, nil
 }
 
 // Hot implements rpc.Control.
-func (c *control) Hot(context.Context, []uint64) (placement.HotReply, error) {
-	return placement.HotReply{}, errNoWarmUp
+func (c *control) Hot(_ context.Context, tablets []uint64) (placement.HotReply, error) {
+	return c.warm.Hot(tablets), nil
 }

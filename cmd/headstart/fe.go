@@ -17,6 +17,7 @@ import (
 	"headstart/rpc/admin"
 	"headstart/rpc/mysql"
 	"headstart/shards/placement"
+	"headstart/shards/placement/conduct"
 	"headstart/shards/placement/store"
 )
 
@@ -41,6 +42,7 @@ type fe struct {
 	rpc                    *rpc.DirectoryServer
 	http                   *admin.FE
 	query                  *mysql.Server
+	conductor              *conduct.Conductor
 	line                   readyLine
 	errs                   chan error
 	// running is what runs beside the servers until stop is called.
@@ -97,9 +99,7 @@ func (f *fe) openState(ctx context.Context) (err error) {
 	settings := placement.NewSettings()
 	f.conf.BindInt("heartbeat_interval_ms", &settings.HeartbeatIntervalMS)
 	f.conf.BindInt("heartbeat_timeout_ms", &settings.HeartbeatTimeoutMS)
-	// No BE can be told to warm up yet.
-	atOnce := string(placement.WithoutWarmup)
-	settings.BalanceType.Store(&atOnce)
+	f.conf.BindString("balance_type", &settings.BalanceType)
 	f.directory, err = placement.NewDirectory(ctx, f.state, settings, placement.Options{Logger: f.log})
 	return err
 }
@@ -120,6 +120,9 @@ func (f *fe) openServers(context.Context) error {
 	if err != nil {
 		return err
 	}
+	if f.conductor, err = conduct.New(f.directory, f.backends, conduct.Options{Logger: f.log}); err != nil {
+		return err
+	}
 	f.http = admin.NewFE(admin.FEOptions{
 		Config: f.conf, Directory: f.directory, Health: &f.health, Tokens: &f.tokens, Logger: f.log,
 	})
@@ -129,6 +132,7 @@ func (f *fe) openServers(context.Context) error {
 // serve starts what openState and the like have made.
 func (f *fe) serve(running context.Context) {
 	f.running.Go(func() { f.directory.Run(running) }) // ended by drain
+	f.running.Go(func() { f.conductor.Run(running) }) // ended by drain
 	go func() { f.errs <- f.rpc.Serve() }()           // ended by drain
 	go func() { f.errs <- f.http.Serve(f.httpLn) }()  // ended by drain
 	go func() { f.errs <- f.query.Serve() }()         // ended by drain

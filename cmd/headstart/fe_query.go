@@ -27,7 +27,8 @@ func (f *fe) openQuery(context.Context) (err error) {
 	f.conf.Bind("query_users", func(v config.Value) { list = usersOf(v.Text()); set() })
 	f.conf.Bind("admin_token", func(v config.Value) { token = v.Text(); set() })
 	o := mysql.Options{
-		Listener: f.queryLn, Directory: f.directory, Backends: f.backends, Config: nodeConfig{f.conf}, Users: users, Logger: f.log,
+		Listener: f.queryLn, Directory: f.directory, Backends: f.backends, Config: nodeConfig{f.conf}, Users: users,
+		Changed: f.conductor.Wake, Logger: f.log,
 	}
 	if path := f.conf.String("query_tls_cert_path"); path != "" {
 		cert, err := tls.LoadX509KeyPair(path, f.conf.String("query_tls_key_path"))
