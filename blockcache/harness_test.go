@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
 	"syscall"
 	"testing"
 	"time"
@@ -144,13 +145,26 @@ func invariants(t testing.TB, c *Cache) {
 	t.Helper()
 	blocks := 0
 	for _, v := range c.volumes {
-		v.mu.Lock()
-		blocks += invariantsLocked(t, v)
-		v.mu.Unlock()
+		blocks += invariantsOf(t, c, v)
 	}
 	if n := c.index.len(); n != blocks {
 		t.Fatalf("%d blocks in the index, %d in the queues", n, blocks)
 	}
+}
+
+// invariantsOf waits until the writer has nothing to do. The lock goes even when
+// a check ends the test: Close needs it.
+func invariantsOf(t testing.TB, c *Cache, v *volume) int {
+	t.Helper()
+	flush(t, c)
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for v.busySince.Load() != 0 || len(v.mu.jobs) > 0 {
+		v.mu.Unlock()
+		runtime.Gosched()
+		v.mu.Lock()
+	}
+	return invariantsLocked(t, v)
 }
 
 func invariantsLocked(t testing.TB, v *volume) (blocks int) {

@@ -53,6 +53,14 @@ type queue struct {
 func (q *queue) blocks() int   { return q.probation.blocks + q.protected.blocks }
 func (q *queue) units() uint64 { return q.probation.units + q.protected.units }
 
+// blocks returns how many blocks all queues have.
+func (p *policy) blocks() (n int) {
+	for i := range p.queues {
+		n += p.queues[i].blocks()
+	}
+	return n
+}
+
 // list is blocks in the order of their coming.
 type list struct {
 	newest, oldest uint32

@@ -80,7 +80,7 @@ func (v *volume) scrubNext(n uint32) (bytes int64, done bool) {
 		return 0, true
 	}
 	s := v.slots.at(n)
-	if st := s.state.Load(); st != slotReady && st != slotUnchecked {
+	if !s.atRest() {
 		v.mu.Unlock()
 		return 0, false
 	}

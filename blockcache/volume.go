@@ -93,6 +93,10 @@ type volume struct {
 	idle chan struct{}
 	// stop ends the keeper, kept is closed when it has gone.
 	stop, kept chan struct{}
+	// tried is closed when the keeper has tried to bring the volume up for the
+	// first time, with firstErr.
+	tried    chan struct{}
+	firstErr error
 
 	// checking keeps readers from verifying the same block side by side.
 	checking [64]sync.Mutex
@@ -110,7 +114,7 @@ func newVolume(number uint8, p Path, o Options) *volume {
 		number: number, dir: p.Dir, blockSize: o.blockSize(), capacity: p.TotalBytes,
 		log: o.Logger, slots: newSlotTable(maxSlots(p.TotalBytes)),
 		wake: make(chan struct{}, 1), idle: make(chan struct{}),
-		stop: make(chan struct{}), kept: make(chan struct{}),
+		stop: make(chan struct{}), kept: make(chan struct{}), tried: make(chan struct{}),
 		opener: o.open, ioTimeout: o.IOTimeout, coldReads: make(chan struct{}, maxColdReads),
 	}
 	if v.opener == nil {
@@ -146,20 +150,24 @@ func (v *volume) resetLocked() {
 	v.fitLocked(0, 0)
 }
 
-// start brings the volume up and starts its writer and its keeper, which close
-// stops. A directory that can't be used now is tried again; only one that
-// belongs to somebody else is an error.
-func (v *volume) start() error {
+// start starts the writer and the keeper, which brings the volume up first;
+// close stops them. A directory that can't be used now is tried again; only one
+// that belongs to somebody else is an error. One that takes longer than wait is
+// not waited for.
+func (v *volume) start(wait time.Duration) error {
 	v.mu.down = true
-	err := v.bringUp()
-	if errors.Is(err, errLocked) || errors.Is(err, ErrFormat) {
-		return err
-	}
-	if err != nil {
-		v.complain(err)
-	}
 	go v.write() // until close
 	go v.keep()  // until close
+	limit := time.NewTimer(wait)
+	defer limit.Stop()
+	select {
+	case <-v.tried:
+		if errors.Is(v.firstErr, errLocked) || errors.Is(v.firstErr, ErrFormat) {
+			v.close()
+			return v.firstErr
+		}
+	case <-limit.C:
+	}
 	return nil
 }
 
@@ -393,6 +401,11 @@ func (v *volume) close() {
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	v.finishLocked()
+}
+
+// finishLocked lets go of all blocks, and of the files with the last of them.
+func (v *volume) finishLocked() {
 	v.mu.dying++ // keeps the files open until all blocks are out
 	v.mu.finished = true
 	v.retireAllLocked()

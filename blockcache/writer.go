@@ -110,19 +110,23 @@ func (v *volume) write() {
 		v.mu.Lock()
 		batch, v.mu.jobs = v.mu.jobs, batch[:0]
 		closed := v.mu.closed
+		if len(batch) > 0 { // under the lock: who sees no jobs and nobody busy knows that nothing is left
+			v.busySince.Store(time.Now().UnixNano())
+		}
 		v.mu.Unlock()
 		if len(batch) == 0 {
 			if closed {
 				return
 			}
 			<-v.wake
+			continue
 		}
 		for i := range batch {
 			v.busySince.Store(time.Now().UnixNano())
 			v.do(&batch[i], v.isDown())
 			batch[i] = job{}
 		}
-		if v.busySince.Store(time.Now().UnixNano()); !v.isDown() {
+		if !v.isDown() {
 			v.giveMetadataRoom()
 		}
 		v.busySince.Store(0)
@@ -139,6 +143,9 @@ func (v *volume) do(j *job, down bool) {
 			break
 		}
 		for _, n := range j.list {
+			if v.slots.at(n).atRest() { // a block was moved there since
+				continue
+			}
 			if err := v.eraseRecord(n); err != nil {
 				v.writeFault()
 			}

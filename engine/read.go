@@ -11,6 +11,7 @@ import (
 	"headstart/engine/object"
 	"headstart/engine/plan"
 	"headstart/engine/profile"
+	"headstart/engine/timeline"
 )
 
 // maxAgain bounds how often one read looks again for a block whose fetch ended
@@ -25,6 +26,10 @@ func (e *Engine) Read(ctx context.Context, req *block.Read, dst []byte) (int, bl
 	want := *req
 	want.Size = int64(len(dst))
 	e.count.reads.Add(1)
+	if err := unpack(&want); err != nil {
+		e.count.readErrors.Add(1)
+		return 0, block.SourceNone, err
+	}
 	for again := 0; ; again++ {
 		n, src, err := e.readOnce(ctx, &want, dst)
 		if err == nil || again == maxAgain || !errors.Is(err, block.ErrChanged) {
@@ -50,7 +55,8 @@ func (e *Engine) readOnce(ctx context.Context, req *block.Read, dst []byte) (int
 	if err != nil {
 		return n, src, err
 	}
-	defer r.Close()
+	defer func() { r.Close() }()
+	lost := -1 // where bytes vanished last
 	for {
 		v, err := r.Next(ctx)
 		if err == io.EOF {
@@ -62,15 +68,24 @@ func (e *Engine) readOnce(ctx context.Context, req *block.Read, dst []byte) (int
 		if src == block.SourceNone {
 			src = v.Source
 		}
-		k, err := v.Lease.CopyAt(dst[n:n+v.To-v.From], v.From)
+		want := v.To - v.From
+		k, err := v.Lease.CopyAt(dst[n:n+want], v.From)
 		v.Lease.Release()
-		n += k
-		if err == nil && k != v.To-v.From {
-			err = r.fail(io.ErrUnexpectedEOF)
+		if err == nil && k == want {
+			n += k
+			continue
 		}
+		// The disk has lost the block under us and the cache has dropped it: fetch it.
+		if lost == n {
+			return n, src, r.fail(io.ErrUnexpectedEOF)
+		}
+		lost = n
+		again, err := e.open(ctx, req, n, r.known)
 		if err != nil {
 			return n, src, err
 		}
+		r.Close()
+		r = again
 	}
 }
 
@@ -85,7 +100,7 @@ func (e *Engine) readLocal(req *block.Read, dst []byte) (n int, known *object.Kn
 	if known == nil || e.stale(known, req.Version) {
 		return 0, nil, false
 	}
-	rng, ok := plan.Clamp(e.geometry, req.Offset, req.Size, known.Meta.Size)
+	rng, ok := e.clamp(req, 0, known.Meta.Size)
 	if !ok {
 		return 0, nil, false
 	}
@@ -122,6 +137,8 @@ type Reader struct {
 	e     *Engine
 	req   block.Read
 	query *profile.Query
+	// trace begins with the first miss.
+	trace *timeline.Read
 	known *object.Known
 	rng   plan.Range
 	// next is the block to hand out, ahead the first one not asked for yet; ring
@@ -157,7 +174,12 @@ type slot struct {
 // Reader.
 func (e *Engine) Open(ctx context.Context, req *block.Read) (*Reader, error) {
 	e.count.reads.Add(1)
-	r, err := e.open(ctx, req, 0, nil)
+	want := *req
+	err := unpack(&want)
+	var r *Reader
+	if err == nil {
+		r, err = e.open(ctx, &want, 0, nil)
+	}
 	if err != nil {
 		e.count.readErrors.Add(1)
 		return nil, err
@@ -171,6 +193,7 @@ func (e *Engine) Open(ctx context.Context, req *block.Read) (*Reader, error) {
 func (e *Engine) open(ctx context.Context, req *block.Read, skip int, known *object.Known) (*Reader, error) {
 	r := &Reader{e: e, req: *req, query: e.Profiles.Get(req.QueryID), known: known, given: int64(skip)}
 	if err := r.resolve(ctx); err != nil {
+		r.end(err)
 		return nil, err
 	}
 	return r, nil
@@ -192,11 +215,7 @@ func (r *Reader) resolve(ctx context.Context) error {
 		first.lease.Release()
 		return r.fail(block.ErrChanged)
 	}
-	rest := r.req.Size
-	if rest > 0 {
-		rest -= r.given
-	}
-	rng, ok := plan.Clamp(r.e.geometry, r.req.Offset+r.given, rest, known.Meta.Size)
+	rng, ok := r.e.clamp(&r.req, r.given, known.Meta.Size)
 	if !ok {
 		first.lease.Release()
 		return r.fail(fmt.Errorf("offset %d of an object of %d bytes: %w", r.req.Offset, known.Meta.Size, block.ErrRange))
@@ -235,16 +254,22 @@ func (r *Reader) Next(ctx context.Context) (block.View, error) {
 	for r.next < r.rng.First+r.rng.Count {
 		r.ask()
 		view, err := r.receive(ctx)
-		switch {
-		case err == nil:
+		if err == nil {
 			return view, nil
+		}
+		if ctx.Err() == nil && errors.Is(err, flight.ErrRetry) && r.again < maxAgain {
+			r.again++
+			r.retry()
+			continue
+		}
+		r.drop()
+		switch {
+		case ctx.Err() != nil && errors.Is(err, flight.ErrRetry):
+			err = context.Cause(ctx)
 		case ctx.Err() != nil:
-		case errors.Is(err, flight.ErrRetry) && r.again >= maxAgain:
+		case errors.Is(err, flight.ErrRetry):
 			err = r.fail(err)
 		case r.again >= maxAgain:
-		case errors.Is(err, flight.ErrRetry):
-			r.again++
-			continue
 		case errors.Is(err, block.ErrChanged) && r.given == 0:
 			// Nothing has been handed out: the whole read may be of the new version. A
 			// peer may still hold the old one, so object storage tells.
@@ -264,6 +289,7 @@ func (r *Reader) Next(ctx context.Context) (block.View, error) {
 			r.opened = false // counted once
 			r.e.count.readErrors.Add(1)
 		}
+		r.end(err)
 		return block.View{}, err
 	}
 	return block.View{}, io.EOF
@@ -273,12 +299,11 @@ func (r *Reader) Next(ctx context.Context) (block.View, error) {
 func (r *Reader) receive(ctx context.Context) (block.View, error) {
 	s := &r.ring[0]
 	if s.flight != nil {
-		res, err := s.flight.Wait(ctx)
+		res, err := r.wait(ctx, s.flight, s.lead, s.index)
 		if err == nil {
 			err = res.Err
 		}
 		if err != nil {
-			r.Close()
 			return block.View{}, err
 		}
 		s.lease, s.result = res.Buf.Retain().Lease(), res
@@ -294,6 +319,18 @@ func (r *Reader) receive(ctx context.Context) (block.View, error) {
 	r.again = 0
 	r.given += int64(v.To - v.From)
 	return v, nil
+}
+
+// retry asks anew for the block at the head of the ring, whose fetch has ended
+// without it. The others are on their way.
+func (r *Reader) retry() {
+	s := &r.ring[0]
+	s.flight.Leave()
+	fresh, leads := r.find(s.index)
+	*s = fresh
+	if leads {
+		r.fetch([]*flight.Flight{fresh.flight})
+	}
 }
 
 // book counts a block of which the reader gets n bytes. A fetched block moved
@@ -326,33 +363,47 @@ func (r *Reader) ask() {
 	end := min(r.rng.First+r.rng.Count, r.next+window)
 	var led []*flight.Flight
 	for ; r.ahead < end; r.ahead++ {
-		s := slot{index: r.ahead}
-		id := r.known.Base.At(r.ahead)
-		if lease, ok := r.e.Cache.Get(id); ok {
-			s.lease, s.result.Source = lease, block.SourceLocal
-			r.e.growth.Used(r.known.Base, r.ahead)
-		} else if s = r.join(id); s.lead {
+		s, leads := r.find(r.ahead)
+		if leads {
 			led = append(led, s.flight)
-		} else {
-			r.e.growth.Used(r.known.Base, r.ahead)
-		}
-		if r.learned.Has(r.ahead) && r.origin.Source != block.SourceNone {
-			s.lead = true
-			if s.result.Source == block.SourceLocal {
-				s.result = r.origin
-			}
 		}
 		r.ring = append(r.ring, s)
 	}
 	if len(led) > 0 {
-		r.e.fetch(r.mode, r.request(block.Run{}, r.known.Meta), r.known, led)
+		r.fetch(led)
 	}
+}
+
+func (r *Reader) fetch(led []*flight.Flight) {
+	r.e.fetch(r.mode, r.request(block.Run{}, r.known.Meta), r.known, led)
+}
+
+// find gets a block from the cache, or a share in its fetch, which the read has
+// to start when it leads.
+func (r *Reader) find(index uint64) (s slot, leads bool) {
+	id := r.known.Base.At(index)
+	if lease, ok := r.e.Cache.Get(id); ok {
+		s = slot{index: index, lease: lease, result: flight.Result{Source: block.SourceLocal}}
+	} else if s = r.join(id); s.lead {
+		leads = true
+	}
+	if !leads {
+		r.e.growth.Used(r.known.Base, index)
+	}
+	if r.learned.Has(index) && r.origin.Source != block.SourceNone {
+		s.lead = true
+		if s.result.Source == block.SourceLocal {
+			s.result = r.origin
+		}
+	}
+	return s, leads
 }
 
 // join makes the read a waiter of block id, or its leader.
 func (r *Reader) join(id block.ID) slot {
 	if r.mode.flights == nil {
-		r.mode = r.e.decide(&r.req, r.query)
+		r.begin()
+		r.mode = r.e.decide(&r.req, r.query, r.trace)
 	}
 	f, lead := r.mode.flights.Join(id)
 	if lead {
@@ -366,12 +417,44 @@ func (r *Reader) join(id block.ID) slot {
 	return slot{index: id.Index, flight: f, lead: lead}
 }
 
+// begin begins the timeline of a read that has met its first miss.
+func (r *Reader) begin() {
+	if r.trace != nil || r.mode.flights != nil {
+		return
+	}
+	hits := 0
+	if r.rng.Count > 0 {
+		hits = int(r.next-uint64(r.req.Offset/r.e.BlockSize)) + len(r.ring)
+	}
+	r.trace = r.e.Timelines.Begin(&r.req, hits)
+}
+
+// wait waits for a flight of block index.
+func (r *Reader) wait(ctx context.Context, f *flight.Flight, lead bool, index uint64) (flight.Result, error) {
+	at := r.trace.Now()
+	res, err := f.Wait(ctx)
+	r.trace.Waited(at, index, !lead)
+	return res, err
+}
+
+// end ends the timeline, once.
+func (r *Reader) end(err error) {
+	r.e.Timelines.End(r.trace, err)
+	r.trace = nil
+}
+
 // Close gives up what has not been handed out.
 func (r *Reader) Close() {
+	r.drop()
+	r.end(nil)
+}
+
+// drop gives up what has been asked for.
+func (r *Reader) drop() {
 	for i := range r.ring {
 		r.ring[i].lease.Release()
 		if r.ring[i].flight != nil {
-			r.ring[i].flight.Leave()
+			r.e.count.wastedBytes.Add(r.ring[i].flight.Leave())
 		}
 	}
 	r.ring, r.ahead = r.ring[:0], r.next
@@ -388,5 +471,6 @@ func (r *Reader) request(run block.Run, meta block.Meta) *block.Fetch {
 	return &block.Fetch{
 		Object: r.req.Object, Meta: meta, BlockSize: r.e.BlockSize, Run: run,
 		Route: r.req.Route, Kind: r.req.Kind, Queue: r.req.Queue, QueryID: r.req.QueryID,
+		Trace: r.trace.Traceparent(r.req.Trace),
 	}
 }

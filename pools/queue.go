@@ -88,7 +88,7 @@ type Queue struct {
 	// The refusals, with the queue's name: made once, a refusal must be cheap.
 	errTimeout, errFull, errClosed error
 
-	ants  *ants.PoolWithFuncGeneric[*task]
+	ants  *ants.PoolWithFuncGeneric[struct{}]
 	tasks sync.Pool
 	// busy counts workers for Close. It grows under mu, while not closed.
 	busy sync.WaitGroup
@@ -283,29 +283,43 @@ func (q *Queue) dueLocked(t *task) time.Time {
 }
 
 // runHere runs t on the goroutine of its caller, who has been let in at once:
-// as a worker of one task, it saves the way to another goroutine and back. What
-// has come to wait meanwhile goes to a worker of ants.
+// as a worker of one task, it saves the way to another goroutine and back.
 func (q *Queue) runHere(t *task) {
 	defer func() {
 		<-t.done
-		if next := q.next(); next != nil {
-			q.handOver(next)
-		}
+		q.handOver()
 	}()
 	q.run(t)
 }
 
-// handOver gives the calling worker's place, and t, to a worker of ants.
-func (q *Queue) handOver(t *task) {
-	if err := q.ants.Invoke(t); err != nil {
-		q.retire()
-		t.refuse(fmt.Errorf("queue %q: %w", q.opts.Name, err))
+// handOver gives the calling worker's place to a worker of ants if something has
+// come to wait meanwhile. What that will be is decided when the worker is there:
+// until then a task can still be told that its time is up.
+func (q *Queue) handOver() {
+	if q.retireIdle() {
+		return
+	}
+	if err := q.ants.Invoke(struct{}{}); err != nil {
+		for t := q.next(); t != nil; t = q.next() {
+			t.refuse(fmt.Errorf("queue %q: %w", q.opts.Name, err))
+		}
 	}
 }
 
-// work is a worker: it runs t and then whatever waits.
-func (q *Queue) work(t *task) {
-	for ; t != nil; t = q.next() {
+// retireIdle ends the calling worker if nothing waits.
+func (q *Queue) retireIdle() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.mu.waiting.len() > 0 {
+		return false
+	}
+	q.retireLocked()
+	return true
+}
+
+// work is a worker: it runs whatever waits.
+func (q *Queue) work(struct{}) {
+	for t := q.next(); t != nil; t = q.next() {
 		q.run(t)
 	}
 }
@@ -419,12 +433,6 @@ func (q *Queue) gone(ctx context.Context) error {
 	return fmt.Errorf("%s: %w: %w", q.opts.Name, ErrCancelled, ctx.Err())
 }
 
-func (q *Queue) retire() {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.retireLocked()
-}
-
 func (q *Queue) retireLocked() {
 	q.mu.workers--
 	q.busy.Done()
@@ -473,6 +481,9 @@ type QueueMetrics struct {
 	// Timeouts, Full, Cancelled and Closed count refusals; each refused task is
 	// counted once.
 	Timeouts, Full, Cancelled, Closed uint64
+	// Timeout and Adaptive are the settings in force.
+	Timeout  time.Duration
+	Adaptive bool
 }
 
 // Metrics returns a snapshot.
@@ -485,5 +496,6 @@ func (q *Queue) Metrics() QueueMetrics {
 	defer q.mu.Unlock()
 	m.Running, m.Depth, m.MaxDepth = q.mu.workers, q.mu.waiting.len(), q.mu.maxDepth
 	m.Delayed, m.Waited = q.mu.delayed, q.mu.waited
+	m.Timeout, m.Adaptive = q.mu.timeout, q.mu.adaptive
 	return m
 }

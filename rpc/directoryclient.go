@@ -20,6 +20,9 @@ type DirectoryClientOptions struct {
 	Endpoints []block.Addr
 	// Timeout bounds one attempt at one FE, 2 s by default.
 	Timeout time.Duration
+	// ConnectTimeout is 1 s by default. No reader waits for an FE, which may be
+	// far away; and when the first packet is lost there may be no other FE.
+	ConnectTimeout time.Duration
 	// TLS is nil for plain text.
 	TLS *TLS
 }
@@ -31,8 +34,8 @@ func (o *DirectoryClientOptions) Validate() error {
 		return errors.New("rpc directory client: Identity is not set")
 	case len(o.Endpoints) == 0:
 		return errors.New("rpc directory client: there are no Endpoints")
-	case o.Timeout < 0:
-		return errors.New("rpc directory client: Timeout is negative")
+	case o.Timeout < 0 || o.ConnectTimeout < 0:
+		return errors.New("rpc directory client: a time-out is negative")
 	}
 	return nil
 }
@@ -65,7 +68,7 @@ func NewDirectoryClient(o DirectoryClientOptions) (*DirectoryClient, error) {
 	c := &DirectoryClient{
 		endpoints: o.Endpoints,
 		timeout:   orDefault(o.Timeout, 2*time.Second),
-		pool:      newPool(o.TLS, connectTimeout, clientIdle, 16),
+		pool:      newPool(o.TLS, orDefault(o.ConnectTimeout, time.Second), clientIdle, 16),
 	}
 	var err error
 	if c.caller, err = newCaller(o.Identity, c.pool, directoryService()); err != nil {

@@ -74,6 +74,9 @@ func (s *DirectoryServer) heartbeat(ctx context.Context, req *headstart.Heartbea
 	if err == nil {
 		err = s.available()
 	}
+	if err == nil && max(len(req.Host), len(req.ComputeGroupName), len(req.CloudUniqueId), len(req.Version)) > maxName {
+		err = fmt.Errorf("%w: a name in the heartbeat is longer than %d bytes", block.ErrInvalid, maxName)
+	}
 	if err == nil {
 		var r placement.HeartbeatReply
 		r, err = s.directory.Heartbeat(ctx, heartbeatOf(node, req))

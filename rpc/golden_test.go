@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"encoding/hex"
@@ -8,10 +9,13 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/cloudwego/gopkg/protocol/thrift"
 
 	"headstart/engine/block"
 	"headstart/rpc/kitex_gen/headstart"
@@ -57,6 +61,13 @@ func (p *tap) note(kind string, m received) {
 		k = thriftReply
 	}
 	fmt.Fprintf(&p.text, "%s of %s\n%s\n", kind, m.method, hex.Dump(message(k, m.method, 0, m.body)))
+}
+
+// said returns all that was taken down.
+func (p *tap) said() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.text.String()
 }
 
 func (p *tap) section(title string) {
@@ -136,7 +147,7 @@ func speak(t *testing.T) string {
 		t.Fatal(err)
 	}
 	speakOfPlaces(t, p)
-	return p.text.String()
+	return p.said()
 }
 
 func speakOfPlaces(t *testing.T, p *tap) {
@@ -152,7 +163,10 @@ func speakOfPlaces(t *testing.T, p *tap) {
 	if _, err := client.Lookup(within5s(t), []block.Route{block.TabletRoute(1), {Kind: block.RouteExternal, ID: 1 << 63}}); err != nil {
 		t.Fatal(err)
 	}
-	p.text.WriteString(places.text.String())
+	said := places.said()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.text.WriteString(said)
 }
 
 // What was written down is also what a node reads: the calls of the golden file
@@ -177,6 +191,66 @@ func TestS89_GoldenCallsGetGoldenReplies(t *testing.T) {
 	if _, err := io.ReadFull(c, got); err != nil || string(got) != string(want) {
 		t.Errorf("got (%v)\n%swant\n%s", err, hex.Dump(got), hex.Dump(want))
 	}
+}
+
+// The calls of the golden file as a node one version older or newer would send
+// them, which knows fields of its own: the answer is the one in the file. Two
+// versions away nobody is understood.
+func TestS89_GoldenCallsOfTheNeighbouringVersionsAreAnswered(t *testing.T) {
+	text, err := os.ReadFile("testdata/frames.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	reader := &fakeReader{}
+	reader.serve = func(_ context.Context, _ block.Node, f *block.Fetch, reply *block.Reply) {
+		reader.give(f, 2*4096+5, reply)
+		reply.Answers[0].Lease.Release()
+		reply.Answers[0].Status = block.StatusFilling
+	}
+	_, peers := startServer(t, ServerOptions{}, reader)
+	fes := startDirectory(t, identity("fe", "c1", "secret"), newFakeDirectory("c1"))
+	for _, told := range []struct {
+		method string
+		to     block.Addr
+	}{ // the Cancel is about the fetch, so it comes behind it
+		{methodFetch, peers}, {methodCancel, peers}, {methodHeartbeat, fes}, {methodLookup, fes},
+	} {
+		method, to := told.method, told.to
+		call := goldenFrame(t, string(text), "call of "+method)
+		want := goldenFrame(t, string(text), "reply of "+method)
+		for version := int32(Version - 2); version <= Version+2; version++ {
+			c := dialRaw(t, to)
+			c.Write(spokenBy(t, call, version))
+			c.SetReadDeadline(time.Now().Add(5 * time.Second))
+			m, err := readMessage(c)
+			if err != nil {
+				t.Fatalf("%s of version %d: %v", method, version, err)
+			}
+			got := message(thriftReply, m.method, 0, m.body)
+			near := version >= Version-1 && version <= Version+1
+			if same := bytes.Equal(got, want); same != near {
+				t.Errorf("%s of version %d: the golden reply %v, want %v:\n%s", method, version, same, near, hex.Dump(got))
+			}
+		}
+	}
+	eventually(t, "all leases are back", reader.balanced)
+}
+
+// spokenBy returns a golden call as a node of another version would send it.
+func spokenBy(t *testing.T, call []byte, version int32) []byte {
+	head := 4 + 8 + int(binary.BigEndian.Uint32(call[8:])) + 4
+	body := bytes.Clone(call[head:])
+	ours := appendI32(nil, 1, Version)
+	base := bytes.Index(body, append(appendField(nil, thrift.STRUCT, 1), ours...)) + 3
+	if base < 3 {
+		t.Fatalf("a call without a version:\n%s", hex.Dump(call))
+	}
+	copy(body[base:], appendI32(nil, 1, version))
+	if version > Version { // it has learned something, in its Base and elsewhere
+		body = slices.Insert(body, base, unknown(nil, 200)...)
+		body = appendStop(appendStop(unknown(body[:len(body)-2], 200)))
+	}
+	return message(thriftCall, string(call[12:head-4]), 0, body)
 }
 
 // goldenFrame returns the frame below a title.

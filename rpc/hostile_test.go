@@ -4,10 +4,12 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/binary"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -34,7 +36,7 @@ func u32(n uint32) []byte { return binary.BigEndian.AppendUint32(nil, n) }
 // lyingRequests announce more than they bring; each is all that is sent.
 func lyingRequests() map[string][]byte {
 	base := identity("client", "c1", "secret").now.Load().request
-	open := append(appendField(appendField(nil, thrift.STRUCT, 1), thrift.STRUCT, reqBase), base...)
+	open := slices.Clip(append(appendField(appendField(nil, thrift.STRUCT, 1), thrift.STRUCT, reqBase), base...))
 	all := map[string][]byte{
 		"a frame that never ends": append(u32(maxRequest), message(thriftCall, methodFetch, 1, open)[4:]...),
 		"half a frame length":     {0, 0},
@@ -48,16 +50,21 @@ func lyingRequests() map[string][]byte {
 		all["frame "+name] = append(u32(n), message(thriftCall, methodFetch, 1, open)[4:]...)
 		for _, method := range []string{methodFetch, methodCancel, methodStat, methodRead} {
 			for _, field := range []uint16{reqVersion, reqETag, 3, 100} {
-				all[method+" string "+name] = message(thriftCall, method, 1,
+				all[fmt.Sprint(method, " string ", field, name)] = message(thriftCall, method, 1,
 					ended(append(appendField(open, thrift.STRING, field), u32(n)...), nil))
 			}
 			for _, kind := range []thrift.TType{thrift.LIST, thrift.SET} {
 				b := append(appendField(open, kind, reqRanges), byte(thrift.STRUCT))
-				all[method+" list "+name] = message(thriftCall, method, 1, ended(append(b, u32(n)...), nil))
+				all[fmt.Sprint(method, " list ", kind, name)] = message(thriftCall, method, 1, ended(append(b, u32(n)...), nil))
 			}
 			b := append(appendField(open, thrift.MAP, 99), byte(thrift.BYTE), byte(thrift.BYTE))
 			all[method+" map "+name] = message(thriftCall, method, 1, ended(append(b, u32(n)...), nil))
 		}
+	}
+	for _, count := range []int32{0, -1, block.MaxRun + 1, 1<<31 - 1} {
+		b := appendI64(open, reqBlockSize, testBlock)
+		b = appendI64(appendList(b, reqRanges, thrift.STRUCT, 1), 1, 0)
+		all[fmt.Sprint("a range of ", count)] = message(thriftCall, methodFetch, 1, ended(appendStop(appendI32(b, 2, count)), nil))
 	}
 	deep := appendField(nil, thrift.STRUCT, 1)
 	for range 10000 {
@@ -71,6 +78,7 @@ func TestRPC04_SE03_AServerBelievesNoLength(t *testing.T) {
 	reader := whole(testBlock)
 	server, addr := startServer(t, ServerOptions{ReceiveTimeout: 100 * time.Millisecond}, reader)
 	requests := lyingRequests()
+	before := countCosts(t)
 	used := allocated(func() {
 		for name, sent := range requests {
 			c := dialRaw(t, addr)
@@ -80,6 +88,7 @@ func TestRPC04_SE03_AServerBelievesNoLength(t *testing.T) {
 			if got, err := io.ReadAll(c); err != nil && !strings.Contains(err.Error(), "reset") {
 				t.Errorf("%q: %d bytes, then %v", name, len(got), err)
 			}
+			c.Close()
 		}
 	})
 	if used > 32<<20 {
@@ -89,6 +98,8 @@ func TestRPC04_SE03_AServerBelievesNoLength(t *testing.T) {
 		t.Errorf("%d blocks were lent to liars", reader.loans())
 	}
 	eventually(t, "all connections are closed", func() bool { return server.Metrics().Conns == 0 })
+	t.Logf("%d lies cost %.1f MiB while they were told", len(requests), mib(used))
+	before.backTo(t)
 	fetchOne(t, startClient(t, ClientOptions{}, &memory{}), addr)
 }
 
@@ -256,6 +267,7 @@ func TestRPC04_AClientBelievesNoLength(t *testing.T) {
 			eventually(t, "all memory is back", mem.balanced)
 		}
 	})
+	t.Logf("%d lies cost %.1f MiB", len(replies), mib(used))
 	if used > 32<<20 {
 		t.Errorf("%d lies cost %d bytes", len(replies), used)
 	}

@@ -3,11 +3,13 @@ package rpc
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"io"
 	"net"
 	"testing"
 	"time"
 
+	"github.com/cloudwego/gopkg/bufiox"
 	"github.com/cloudwego/gopkg/protocol/thrift"
 	"github.com/cloudwego/kitex/client"
 	"github.com/cloudwego/kitex/pkg/remote/trans/gonet"
@@ -19,8 +21,48 @@ import (
 	"headstart/rpc/kitex_gen/headstart/peer"
 )
 
+// securely dials for generated code, which knows nothing of TLS.
+type securely struct{ config *tls.Config }
+
+// DialTimeout implements remote.Dialer.
+func (s securely) DialTimeout(network, address string, timeout time.Duration) (net.Conn, error) {
+	c, err := tls.DialWithDialer(&net.Dialer{Timeout: timeout}, network, address, s.config)
+	if err != nil {
+		return nil, err
+	}
+	return buffered{c, bufiox.NewDefaultReader(c), bufiox.NewDefaultWriter(c)}, nil
+}
+
+// buffered is what Kitex's gonet transport works with.
+type buffered struct {
+	net.Conn
+	r *bufiox.DefaultReader
+	w *bufiox.DefaultWriter
+}
+
+func (b buffered) Reader() *bufiox.DefaultReader { return b.r }
+func (b buffered) Writer() *bufiox.DefaultWriter { return b.w }
+
+// clientOptions are those of clients that generated code makes: plain and secure
+// say where they find their server.
+func clientOptions(plain, secure block.Addr, config *tls.Config) map[string][]client.Option {
+	return map[string][]client.Option{
+		"netpoll": {client.WithHostPorts(plain.String())},
+		"gonet": {
+			client.WithHostPorts(plain.String()),
+			client.WithTransHandlerFactory(gonet.NewCliTransHandlerFactory()),
+			client.WithDialer(gonet.NewDialer()),
+		},
+		"gonet within TLS": {
+			client.WithHostPorts(secure.String()),
+			client.WithTransHandlerFactory(gonet.NewCliTransHandlerFactory()),
+			client.WithDialer(securely{config}),
+		},
+	}
+}
+
 // A client that knows nothing but the IDL: generated code, Kitex's own codec,
-// both of its transports.
+// both of its transports, plain and within TLS.
 func TestAGeneratedClientIsServed(t *testing.T) {
 	const size = 5*testBlock + 100
 	reader := serving(size)
@@ -30,17 +72,19 @@ func TestAGeneratedClientIsServed(t *testing.T) {
 		reply.Answers[0].Status = block.StatusFilling
 	}
 	reader.stat = func(block.Object) (block.Meta, error) { return block.Meta{Size: size, Version: "v1"}, nil }
+	ca := newAuthority(t, "ca")
 	_, addr := startServer(t, ServerOptions{ReadToken: func() string { return "token" }}, reader)
+	_, secure := startServer(t, ServerOptions{
+		ReadToken: func() string { return "token" }, TLS: startTLS(t, ca.sign(t, t.TempDir(), nil)),
+	}, reader)
+	config, err := startTLS(t, ca.sign(t, t.TempDir(), nil)).config()
+	if err != nil {
+		t.Fatal(err)
+	}
 	base := identity("client", "c1", "secret").now.Load().base(request)
 	object := &headstart.Object{Store: "s3", Bucket: "b", Key: "a"}
-	for name, options := range map[string][]client.Option{
-		"netpoll": nil,
-		"gonet": {
-			client.WithTransHandlerFactory(gonet.NewCliTransHandlerFactory()),
-			client.WithDialer(gonet.NewDialer()),
-		},
-	} {
-		options = append(options, client.WithHostPorts(addr.String()), client.WithTransportProtocol(transport.Framed))
+	for name, options := range clientOptions(addr, secure, config) {
+		options = append(options, client.WithTransportProtocol(transport.Framed))
 		c, err := peer.NewClient("Peer", options...)
 		if err != nil {
 			t.Fatal(err)
@@ -123,19 +167,34 @@ func (g *generated) Read(_ context.Context, r *headstart.ReadRequest) (*headstar
 }
 
 func TestAGeneratedServerIsUnderstood(t *testing.T) {
+	t.Run("netpoll", func(t *testing.T) { understand(t, listen(t), nil) })
+	t.Run("gonet within TLS", func(t *testing.T) {
+		ca := newAuthority(t, "ca")
+		config, err := startTLS(t, ca.sign(t, t.TempDir(), nil)).config()
+		if err != nil {
+			t.Fatal(err)
+		}
+		understand(t, tls.NewListener(listen(t), config), startTLS(t, ca.sign(t, t.TempDir(), nil)),
+			server.WithTransServerFactory(gonet.NewTransServerFactory()),
+			server.WithTransHandlerFactory(gonet.NewSvrTransHandlerFactory()))
+	})
+}
+
+// understand serves with generated code at ln and lets our client ask.
+func understand(t *testing.T, ln net.Listener, secure *TLS, options ...server.Option) {
 	const size = 5*testBlock + 100
 	g := &generated{identity("server", "c1", "secret"), size}
-	ln := listen(t)
-	s := peer.NewServer(g, server.WithListener(ln), server.WithExitSignal(func() <-chan error { return nil }))
+	s := peer.NewServer(g, append(options, server.WithListener(ln), server.WithExitSignal(func() <-chan error { return nil }))...)
 	served := make(chan error, 1)
 	go func() { served <- s.Run() }() // ends with Stop
+	addr := addrOf(ln)
+	var m memory
+	c := startClient(t, ClientOptions{TLS: secure}, &m)
 	defer func() {
+		c.Close() // Kitex waits for its connections
 		s.Stop()
 		<-served
 	}()
-	addr := addrOf(ln)
-	var m memory
-	c := startClient(t, ClientOptions{}, &m)
 	st, err := c.FetchFrom(within5s(t), addr, fetchOf("a", size, block.Run{First: 2, Want: 0b1011}))
 	if err != nil {
 		t.Fatal(err)

@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
 	"runtime"
+	"runtime/debug"
 	"sync"
 	"testing"
 	"time"
@@ -15,10 +17,10 @@ import (
 	"headstart/engine/block"
 )
 
-// costs is what a process holds.
+// costs is what a process holds; memory is what the kernel counts as resident.
 type costs struct {
 	goroutines, files int
-	heap              uint64
+	heap, memory      uint64
 }
 
 func countCosts(t *testing.T) (c costs) {
@@ -27,9 +29,17 @@ func countCosts(t *testing.T) (c costs) {
 		t.Skip("needs /proc/self/fd: ", err)
 	}
 	var m runtime.MemStats
-	runtime.GC()
+	debug.FreeOSMemory()
 	runtime.ReadMemStats(&m)
-	return costs{runtime.NumGoroutine(), len(files), m.HeapAlloc}
+	var pages, resident uint64
+	statm, err := os.ReadFile("/proc/self/statm")
+	if err == nil {
+		_, err = fmt.Sscan(string(statm), &pages, &resident)
+	}
+	if err != nil {
+		t.Skip("needs /proc/self/statm: ", err)
+	}
+	return costs{runtime.NumGoroutine(), len(files), m.HeapAlloc, resident * uint64(os.Getpagesize())}
 }
 
 // backTo waits until the process holds no more than it did before.
@@ -39,10 +49,16 @@ func (c costs) backTo(t *testing.T) {
 		now := countCosts(t)
 		return now.goroutines <= c.goroutines && now.files <= c.files
 	})
-	if now := countCosts(t); now.heap > c.heap+32<<20 {
-		t.Errorf("the heap has grown from %d to %d bytes", c.heap, now.heap)
+	now := countCosts(t)
+	t.Logf("goroutines %d to %d, files %d to %d, heap %.1f to %.1f MiB, resident %.1f to %.1f MiB", c.goroutines, now.goroutines,
+		c.files, now.files, mib(c.heap), mib(now.heap), mib(c.memory), mib(now.memory))
+	if now.heap > c.heap+32<<20 || now.memory > c.memory+32<<20 {
+		t.Errorf("memory has grown: heap from %.1f to %.1f MiB, resident from %.1f to %.1f MiB",
+			mib(c.heap), mib(now.heap), mib(c.memory), mib(now.memory))
 	}
 }
+
+func mib(n uint64) float64 { return float64(n) / (1 << 20) }
 
 // large serves 4 MiB in 16 blocks out of the same memory again and again.
 const largeBlock = 256 << 10

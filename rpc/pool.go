@@ -2,9 +2,13 @@ package rpc
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net"
+	"net/netip"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"headstart/engine/block"
@@ -42,11 +46,29 @@ func newPool(t *TLS, connectTimeout, idle time.Duration, perAddr int) *pool {
 	dialer := net.Dialer{
 		Timeout:         connectTimeout,
 		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: idle / 2, Interval: idle / 6, Count: 3},
+		Control:         onlyNodes,
 	}
 	p := &pool{connect: t.over(dialer.DialContext), tls: t, idle: idle, perAddr: perAddr, stop: make(chan struct{})}
 	p.mu.addrs = make(map[block.Addr]*connections)
 	go p.sweep() // close stops it
 	return p
+}
+
+// errNoNode is why nothing connects to an address.
+var errNoNode = errors.New("an address that no node has")
+
+// onlyNodes looks at the address that a name has turned out to stand for, and
+// refuses those that are no node of a cluster: whoever names a candidate, or
+// answers for its name, steers our connections, and on link-local addresses
+// clouds tell a machine its credentials.
+func onlyNodes(_, address string, _ syscall.RawConn) error {
+	at, err := netip.ParseAddrPort(address)
+	a := at.Addr().Unmap().WithZone("")
+	if err != nil || a.IsUnspecified() || a.IsMulticast() || a.IsLinkLocalUnicast() || at.Port() == 0 ||
+		a == netip.AddrFrom4([4]byte{255, 255, 255, 255}) || a == netip.MustParseAddr("fd00:ec2::254") {
+		return fmt.Errorf("%q: %w", address, errNoNode)
+	}
+	return nil
 }
 
 // get returns a connection to addr for one call.

@@ -149,3 +149,53 @@ func TestS24_WhatTheWireCannotCarryIsNobodysFailure(t *testing.T) {
 		}
 	}
 }
+
+// TestSE02_NothingConnectsToAddressesThatNoNodeHas: whoever names a candidate,
+// by hand or by a heartbeat, must not make a node talk to the service that gives
+// a machine its credentials, or to itself by another name.
+func TestSE02_NothingConnectsToAddressesThatNoNodeHas(t *testing.T) {
+	server, addr := startServer(t, ServerOptions{}, whole(testBlock))
+	client := startClient(t, ClientOptions{}, &memory{})
+	for _, host := range []string{
+		"0.0.0.0", "::", "169.254.169.254", "::ffff:169.254.169.254", "fe80::1", "fe80::1%lo", "fd00:ec2::254",
+		"224.0.0.1", "ff02::1", "255.255.255.255", "",
+	} {
+		to := block.Addr{Host: host, Port: addr.Port}
+		_, err := client.FetchFrom(within5s(t), to, fetchOf("a", testBlock, block.NewRun(0, 1)))
+		if !errors.Is(err, errNoNode) || !block.OutcomeOf(err, false).Failed() {
+			t.Errorf("%q: %v", host, err)
+		}
+		places := startDirectoryClient(t, DirectoryClientOptions{Identity: identity("be", "c1", "secret"), Endpoints: []block.Addr{to}})
+		if _, err := places.Heartbeat(within5s(t), placement.Heartbeat{}); err == nil {
+			t.Errorf("%q is an FE", host)
+		}
+	}
+	if _, err := client.FetchFrom(within5s(t), block.Addr{Host: "127.0.0.1"}, fetchOf("a", testBlock, block.NewRun(0, 1))); !errors.Is(err, errNoNode) {
+		t.Errorf("port 0: %v", err)
+	}
+	if n := server.Metrics().Accepts; n != 0 {
+		t.Errorf("%d connections came through", n)
+	}
+	for _, host := range []string{"127.0.0.1", "localhost"} {
+		fetchOne(t, client, block.Addr{Host: host, Port: addr.Port})
+	}
+}
+
+// TestS80_AHeartbeatHasNoEndlessNames: what an FE keeps of a BE is bounded, and
+// the BE learns why it is not taken.
+func TestS80_AHeartbeatHasNoEndlessNames(t *testing.T) {
+	d := newFakeDirectory("c1")
+	addr := startDirectory(t, identity("fe", "c1", "secret"), d)
+	c := startDirectoryClient(t, DirectoryClientOptions{Identity: identity("be", "c1", "secret"), Endpoints: []block.Addr{addr}})
+	long := strings.Repeat("n", maxName+1)
+	for name, h := range map[string]placement.Heartbeat{
+		"host": {Host: long}, "group": {GroupName: long}, "unique id": {CloudUniqueID: long}, "version": {Version: long},
+	} {
+		if _, err := c.Heartbeat(within5s(t), h); !errors.Is(err, block.ErrInvalid) || !strings.Contains(err.Error(), "1024") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := c.Heartbeat(within5s(t), placement.Heartbeat{Host: long[1:]}); err != nil {
+		t.Errorf("a name of %d bytes: %v", maxName, err)
+	}
+}

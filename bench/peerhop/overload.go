@@ -9,7 +9,9 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"text/tabwriter"
@@ -103,21 +105,35 @@ type outcome struct {
 func overload(args []string) error {
 	flags := flag.NewFlagSet("peerhop overload", flag.ContinueOnError)
 	lasts := flags.Duration("time", 5*time.Second, "how long the overload lasts")
+	policies := flags.String("policies", "fifo,adaptive", "the queue's policies that are compared")
+	loads := flags.String("loads", "3,10", "how many times its capacity the device is offered")
+	profiles := flags.String("profiles", "", "folder for CPU profiles of both processes, client.pprof and server.pprof")
 	if err := flags.Parse(args); err != nil {
 		return err
+	}
+	if *profiles != "" {
+		stop, err := startProfile(filepath.Join(*profiles, "client.pprof"))
+		if err != nil {
+			return err
+		}
+		defer stop()
 	}
 	fmt.Printf("a device that does %d calls a second, %d at a time; open load, Poisson\n\n", capacity, deviceCalls)
 	t := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(t, "policy\tload\toffered/s\tserved/s\tp50\tp99\trejected after p50\tp99\tmax wait served\tfailed\t")
-	for _, adaptive := range []bool{false, true} {
-		for _, times := range []float64{3, 10} {
+	for _, policy := range list(*policies) {
+		for _, load := range list(*loads) {
+			times, err := strconv.ParseFloat(load, 64)
+			if err != nil {
+				return fmt.Errorf("-loads: %w", err)
+			}
 			phases := []phase{
 				{"before", 0.5, 2 * time.Second},
 				{"overload", times, *lasts},
 				{"1st s after", 0.5, time.Second},
 				{"2nd s after", 0.5, time.Second},
 			}
-			if err := overloadOnce(t, adaptive, times, phases); err != nil {
+			if err := overloadOnce(t, policy, phases, *profiles); err != nil {
 				return err
 			}
 		}
@@ -125,8 +141,12 @@ func overload(args []string) error {
 	return t.Flush()
 }
 
-func overloadOnce(t io.Writer, adaptive bool, times float64, phases []phase) error {
-	s, err := startServing("device", "-adaptive="+fmt.Sprint(adaptive))
+func overloadOnce(t io.Writer, policy string, phases []phase, profiles string) error {
+	args := []string{"device", "-policy", policy}
+	if profiles != "" {
+		args = append(args, "-profile", filepath.Join(profiles, "server.pprof"))
+	}
+	s, err := startServing(args...)
 	if err != nil {
 		return err
 	}
@@ -146,10 +166,6 @@ func overloadOnce(t io.Writer, adaptive bool, times float64, phases []phase) err
 		return err
 	}
 	defer c.Close()
-	policy := "fifo"
-	if adaptive {
-		policy = "adaptive"
-	}
 	for _, p := range phases {
 		all := offer(c, to, p)
 		u, err := s.usage()
@@ -233,13 +249,21 @@ func at(all []time.Duration, percent int) string {
 // serveDevice is the serving process of an overload.
 func serveDevice(args []string) error {
 	flags := flag.NewFlagSet("peerhop device", flag.ContinueOnError)
-	adaptive := flags.Bool("adaptive", true, "the queue's policy")
+	policy := flags.String("policy", "adaptive", "the queue's policy")
+	profile := flags.String("profile", "", "file for a CPU profile")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
+	if *profile != "" {
+		stop, err := startProfile(*profile)
+		if err != nil {
+			return err
+		}
+		defer stop()
+	}
 	rpc.LogKitex(slog.New(slog.DiscardHandler))
 	queue, err := pools.NewQueue(pools.QueueOptions{
-		Name: "peer fetch", Workers: deviceCalls, MaxQueue: 4096, Timeout: 100 * time.Millisecond, Adaptive: *adaptive,
+		Name: "peer fetch", Workers: deviceCalls, MaxQueue: 4096, Timeout: 100 * time.Millisecond, Adaptive: *policy == "adaptive",
 	})
 	if err != nil {
 		return err

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"runtime"
@@ -19,6 +20,14 @@ func list(s string) []string {
 func (s *series) megabytes(r round) float64 {
 	return float64(r.Calls) * float64(s.Size) / 1e6 / r.Elapsed.Seconds()
 }
+
+// cpu is the processor time of both processes in seconds per 10^9 bytes.
+func (s *series) cpu(r round) float64 {
+	return r.CPU.Seconds() / (float64(r.Calls) * float64(s.Size) / 1e9)
+}
+
+// garbage is what a call leaves to the collectors of both processes, in bytes.
+func (s *series) garbage(r round) float64 { return float64(r.Garbage) / float64(r.Calls) }
 
 func calls(r round) float64 { return float64(r.Calls) / r.Elapsed.Seconds() }
 
@@ -41,29 +50,116 @@ func report(w io.Writer, p plan, all []*series) {
 	for _, s := range all {
 		least, mid, most := s.median(s.megabytes)
 		_, rate, _ := s.median(calls)
-		_, cpu, _ := s.median(func(r round) float64 { return r.CPU.Seconds() / (float64(r.Calls) * float64(s.Size) / 1e9) })
-		_, garbage, _ := s.median(func(r round) float64 { return float64(r.Garbage) / float64(r.Calls) })
+		_, cpu, _ := s.median(s.cpu)
+		_, garbage, _ := s.median(s.garbage)
 		_, p50, _ := s.median(func(r round) float64 { return float64(r.P50) })
 		_, p99, _ := s.median(func(r round) float64 { return float64(r.P99) })
 		fmt.Fprintf(t, "%d\t%s\t%.0f\t(%.0f-%.0f)\t%.0f\t%s\t%.2f\t%.0f\t%v\t%v\t\n", s.Size, s.Way, mid, least, most, rate,
 			ratio(s, all), cpu, garbage, time.Duration(p50).Round(time.Microsecond), time.Duration(p99).Round(time.Microsecond))
 	}
 	t.Flush()
+	fmt.Fprintln(w)
+	judge(w, all)
 }
 
-// ratio compares a series with plain TCP, round by round: what is noise to one
-// is noise to its neighbour.
+// ratio compares a series with plain TCP.
 func ratio(s *series, all []*series) string {
-	for _, o := range all {
-		if o.Way != "tcp" || o.Size != s.Size || len(o.Rounds) != len(s.Rounds) {
-			continue
-		}
-		var each []float64
-		for i := range s.Rounds {
-			each = append(each, calls(s.Rounds[i])/calls(o.Rounds[i]))
-		}
-		slices.Sort(each)
-		return fmt.Sprintf("%.2fx", each[len(each)/2])
+	if _, r, _, ok := against(s, find(all, "tcp", s.Size)); ok {
+		return fmt.Sprintf("%.2fx", r)
 	}
 	return ""
+}
+
+func find(all []*series, way string, size int) *series {
+	for _, s := range all {
+		if s.Way == way && s.Size == size {
+			return s
+		}
+	}
+	return nil
+}
+
+// against compares two series round by round, because what is noise to one is
+// noise to its neighbour: the least, the median and the most of the ratios.
+func against(s, o *series) (least, mid, most float64, ok bool) {
+	if s == nil || o == nil || len(s.Rounds) != len(o.Rounds) {
+		return 0, 0, 0, false
+	}
+	var each []float64
+	for i := range s.Rounds {
+		each = append(each, calls(s.Rounds[i])/calls(o.Rounds[i]))
+	}
+	slices.Sort(each)
+	return each[0], each[len(each)/2], each[len(each)-1], true
+}
+
+// goal is what the hop is meant to reach for one size of blocks; 0 is nothing.
+type goal struct {
+	size                               int
+	stock, tcp, garbage, cpu, overBare float64
+}
+
+func goals() []goal {
+	return []goal{
+		{size: 4 << 10, stock: 1, garbage: 2048},
+		{size: 64 << 10, stock: 2, tcp: 0.60, garbage: 2048, overBare: 0.8},
+		{size: 1 << 20, stock: 2, tcp: 0.75, garbage: 2048, cpu: 0.8, overBare: 0.8},
+	}
+}
+
+// steady is what no round may fall short of, as a part of the median.
+const steady = 0.7
+
+// judge compares what was measured with the goals.
+func judge(w io.Writer, all []*series) {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(t, "block\twhat\tmedian\tleast to most\tgoal\t\t")
+	line := func(size int, what, format string, got, from, to, goal float64, atMost bool) {
+		if goal == 0 {
+			return
+		}
+		sign, verdict := "at least", "reached"
+		if atMost {
+			sign = "at most"
+		}
+		if atMost && got > goal || !atMost && got < goal {
+			verdict = "MISSED"
+		}
+		fmt.Fprintf(t, "%d\t%s\t"+format+"\t"+format+" to "+format+"\t%s "+format+"\t%s\t\n", size, what, got, from, to, sign, goal, verdict)
+	}
+	for _, g := range goals() {
+		hop := find(all, "hop", g.size)
+		if hop == nil {
+			continue
+		}
+		stock := better(find(all, "kitex-netpoll", g.size), find(all, "kitex-gonet", g.size))
+		if least, r, most, ok := against(hop, stock); ok {
+			line(g.size, "hop : "+stock.Way, "%.2f", r, least, most, g.stock, false)
+		}
+		if least, r, most, ok := against(hop, find(all, "tcp", g.size)); ok {
+			line(g.size, "hop : tcp", "%.2f", r, least, most, g.tcp, false)
+		}
+		if least, r, most, ok := against(find(all, "hop-tls", g.size), find(all, "tls", g.size)); ok {
+			line(g.size, "hop-tls : tls", "%.2f", r, least, most, g.overBare, false)
+		}
+		least, bytes, most := hop.median(hop.garbage)
+		line(g.size, "hop: garbage a call, bytes", "%.0f", bytes, least, most, g.garbage, true)
+		least, cpu, most := hop.median(hop.cpu)
+		line(g.size, "hop: core-seconds per GB", "%.2f", cpu, least, most, g.cpu, true)
+		least, rate, most := hop.median(hop.megabytes)
+		line(g.size, "hop: worst round : median", "%.2f", least/rate, least/rate, most/rate, steady, false)
+	}
+	t.Flush()
+}
+
+// better returns the faster of two ways of which one may be missing.
+func better(a, b *series) *series {
+	if a == nil || b == nil {
+		return cmp.Or(a, b)
+	}
+	_, fast, _ := a.median(calls)
+	if _, other, _ := b.median(calls); other > fast {
+		return b
+	}
+	return a
 }

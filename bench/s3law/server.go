@@ -27,6 +27,8 @@ type Options struct {
 	Bucket  string
 	Objects []Object
 	Law     Law
+	// Listen is the address to listen on, a free port of loopback if it is empty.
+	Listen string
 }
 
 // Validate says what is wrong with the options.
@@ -44,7 +46,7 @@ func (o Options) Validate() error {
 	return nil
 }
 
-// Server is an S3 server on loopback behind the law. It takes any credentials.
+// Server is an S3 server behind the law. It takes any credentials.
 type Server struct {
 	*Injector
 	url  string
@@ -52,13 +54,16 @@ type Server struct {
 	done chan struct{}
 }
 
-// Start listens on a free loopback port and serves until Close.
+// Start listens and serves until Close.
 func Start(o Options) (*Server, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
 	files := newBucket(o.Bucket, o.Objects)
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if o.Listen == "" {
+		o.Listen = "127.0.0.1:0"
+	}
+	ln, err := net.Listen("tcp", o.Listen)
 	if err != nil {
 		return nil, fmt.Errorf("s3law: %w", err)
 	}

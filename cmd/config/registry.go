@@ -50,6 +50,10 @@ func nodeKeys() []Key {
 			Help: "How long a node that was told to stop waits for the requests under way."},
 		{Name: "log_level", Kind: String, Role: Both, Default: "info", Form: "debug, info, warn or error", check: isLogLevel,
 			Help: "Least severe level that is logged."},
+		{Name: "slow_read_threshold_ms", Kind: Int, Default: "500", Min: -1, Max: hour * 1000, Unit: "ms",
+			Help: "A read that has waited this long for blocks keeps its timeline (/api/slow_reads); 0 keeps every read that missed, -1 none."},
+		{Name: "slow_read_sample_per_million", Kind: Int, Default: "1000", Max: 1_000_000, Unit: "of a million",
+			Help: "How many of a million other reads that missed keep theirs."},
 	}
 }
 

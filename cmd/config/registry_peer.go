@@ -118,5 +118,9 @@ func cacheKeys() []Key {
 			"Use (of space, inodes or capacity) at which this eviction starts."),
 		percent("file_cache_exit_need_evict_cache_in_advance_percent", "85",
 			"Use at which it stops."),
+		{Name: "file_cache_ttl_seconds", Kind: Int, Default: "86400", Max: 3650 * day, Unit: "s",
+			Help: "How long a block stays in the TTL queue before it becomes a NORMAL one; 0 means for good."},
+		{Name: "file_cache_scrub_bytes_per_second", Kind: Int, Default: "8388608", Max: maxBytes, Unit: "bytes/s",
+			Help: "What is read of each directory to find bytes that have gone bad at rest; 0 switches that off."},
 	}
 }

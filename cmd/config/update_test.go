@@ -186,6 +186,22 @@ func TestCF02_NonsenseIsRefused(t *testing.T) {
 	}
 }
 
+// Names that travel are no longer than what other nodes take.
+func TestCF02_FreeTextIsBounded(t *testing.T) {
+	long := strings.Repeat("n", 1024)
+	for _, key := range []string{"compute_group_name", "cloud_unique_id", "cluster_id", "s3_bucket"} {
+		if _, err := FromMap(BE, map[string]string{key: long}); err != nil {
+			t.Errorf("%s of 1024 bytes: %v", key, err)
+		}
+		if _, err := FromMap(BE, map[string]string{key: long + "n"}); !errors.Is(err, ErrValue) || !strings.Contains(err.Error(), "at most 1024 bytes") {
+			t.Errorf("%s of 1025 bytes: %v", key, err)
+		}
+	}
+	if _, err := FromMap(BE, map[string]string{"s3_session_token": long + long}); err != nil {
+		t.Errorf("a session token of 2048 bytes: %v", err)
+	}
+}
+
 // checkNonsense gives a key a text at the start and at run time.
 func checkNonsense(t *testing.T, role Role, k Key, text string) {
 	t.Helper()

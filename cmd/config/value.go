@@ -140,11 +140,18 @@ func (k *Key) parseString(text string) (Value, bool) {
 	if !utf8.ValidString(text) || strings.ContainsFunc(text, unicode.IsControl) {
 		return Value{}, false
 	}
-	if k.check != nil && !k.check(text) {
+	if k.check != nil && !k.check(text) || k.free() && len(text) > maxName {
 		return Value{}, false
 	}
 	return Value{text: text}, true
 }
+
+// maxName bounds text of any form that is no secret, in bytes: much of it
+// travels, and nodes refuse longer names of each other.
+const maxName = 1 << 10
+
+// free reports whether the key takes any text that is short enough.
+func (k *Key) free() bool { return k.check == nil && !k.Secret }
 
 // unquote takes one pair of double quotes off.
 func unquote(text string) string {
@@ -166,6 +173,9 @@ func (k *Key) Want() string {
 	}
 	if k.Form != "" {
 		return k.Form
+	}
+	if k.free() {
+		return fmt.Sprintf("text of one line of at most %d bytes", maxName)
 	}
 	return "text of one line"
 }

@@ -17,6 +17,7 @@ import (
 	"headstart/engine/fill"
 	"headstart/engine/objstore"
 	"headstart/engine/profile"
+	"headstart/engine/timeline"
 	"headstart/engine/warmup"
 	"headstart/pools"
 	"headstart/rpc"
@@ -24,8 +25,12 @@ import (
 	"headstart/shards"
 )
 
-// maxProfiles is how many query profiles a BE keeps.
-const maxProfiles = 1000
+// maxProfiles is how many query profiles a BE keeps, maxTimelines how many slow
+// reads, and how many samples.
+const (
+	maxProfiles  = 1000
+	maxTimelines = 128
+)
 
 func beRole() role {
 	return role{name: "be", role: config.BE, start: func(ctx context.Context, conf *config.Set, log *slog.Logger) (node, error) {
@@ -58,6 +63,7 @@ type be struct {
 	peers          *rpc.Client
 	fes            *rpc.DirectoryClient
 	profiles       *profile.Profiles
+	timelines      *timeline.Log
 	engine         *engine.Engine
 	serving        *fill.Server
 	warm           *warmup.Service
@@ -128,26 +134,6 @@ func follow(conf *config.Set, key string, set func(int)) {
 	conf.Bind(key, func(v config.Value) { set(int(v.Int())) })
 }
 
-func (b *be) openCache(context.Context) (err error) {
-	o := blockcache.Options{
-		BlockSize:       b.conf.Int("file_cache_each_block_size"),
-		WriteQueueBytes: b.conf.Int("file_cache_write_queue_bytes"), Logger: b.log,
-	}
-	if b.conf.Bool("enable_file_cache") {
-		for _, p := range b.conf.CachePaths("file_cache_path") {
-			o.Paths = append(o.Paths, blockcache.Path{
-				Dir: p.Path, TotalBytes: p.TotalBytes,
-				NormalPercent: p.NormalPercent, TTLPercent: p.TTLPercent,
-				IndexPercent: p.IndexPercent, DisposablePercent: p.DisposablePercent,
-			})
-		}
-	}
-	if b.cache, err = blockcache.Open(o); err != nil {
-		return fmt.Errorf("file_cache_path: %w", err)
-	}
-	return nil
-}
-
 func (b *be) openStore(ctx context.Context) (err error) {
 	c := b.conf
 	b.origin, err = objstore.New(ctx, objstore.Options{
@@ -199,9 +185,12 @@ func (b *be) openEngine(context.Context) (err error) {
 	settings := engine.NewSettings()
 	bindEngine(b.conf, settings)
 	b.profiles = profile.New(maxProfiles)
+	b.timelines = timeline.New(maxTimelines)
+	b.conf.BindInt("slow_read_threshold_ms", &b.timelines.ThresholdMS)
+	b.conf.BindInt("slow_read_sample_per_million", &b.timelines.SamplePerMillion)
 	o := engine.Options{
 		Cache: b.cache, Origin: b.origin, Peers: b.peers, Table: b.table, Breakers: b.breakers,
-		Profiles: b.profiles, Settings: settings, Races: b.races, RaceGets: b.raceGets,
+		Profiles: b.profiles, Timelines: b.timelines, Settings: settings, Races: b.races, RaceGets: b.raceGets,
 		BlockSize: b.conf.Int("file_cache_each_block_size"),
 		GroupID:   b.conf.String("compute_group_id"), Location: b.conf.String("location"), Logger: b.log,
 	}
@@ -211,6 +200,7 @@ func (b *be) openEngine(context.Context) (err error) {
 	if b.engine, err = engine.New(o); err != nil {
 		return err
 	}
+	b.upkeep.learn(b.cache, b.engine)
 	serving := &fill.Settings{}
 	b.conf.BindBool("enable_peer_server_cache_fill", &serving.EnablePeerServerCacheFill)
 	b.conf.BindBool("peer_read_updates_eviction_order", &serving.PeerReadUpdatesEvictionOrder)
@@ -235,7 +225,7 @@ func (b *be) serve(context.Context) (err error) {
 	c := b.conf
 	b.http = admin.NewBE(admin.BEOptions{
 		Config: c, Engine: b.engine, Cache: b.cache, Serving: b.serving,
-		Table: b.table, Breakers: b.breakers, Profiles: b.profiles, Buffers: b.buffers,
+		Table: b.table, Breakers: b.breakers, Profiles: b.profiles, Timelines: b.timelines, Buffers: b.buffers,
 		Health: &b.health, Tokens: &b.tokens, Wire: b.wireMetrics,
 		Bucket: c.String("s3_bucket"), BlockTimeout: blockTimeout, Logger: b.log,
 	})

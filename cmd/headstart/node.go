@@ -12,6 +12,7 @@ import (
 	"syscall"
 
 	"headstart/cmd/config"
+	"headstart/rpc"
 )
 
 // The exit codes. Only a node that was told to stop and had time to drain
@@ -52,6 +53,7 @@ func runNode(r role, args []string, stdout, stderr io.Writer) int {
 	}
 	log := newLogger(conf, stderr).With("role", r.name)
 	conf.LogTo(log)
+	rpc.LogKitex(log)
 	for _, w := range conf.Warnings() {
 		log.Warn("configuration", "warning", w)
 	}

@@ -104,9 +104,9 @@ func (b *book) readOpen(data string) {
 }
 
 // readTests collects the tests that carry codes: TestS12_…, TestLC09_…,
-// FuzzHT05_…, TestS20S23_… for two.
+// FuzzHT05_…, TestS20S23_… or TestS20_S23_… for two.
 func (b *book) readTests(t *tree) {
-	name := regexp.MustCompile(`^(?:Test|Fuzz)((?:[A-Z]{1,3}\d{2})+)(?:_|$)`)
+	name := regexp.MustCompile(`^(?:Test|Fuzz)((?:(?:[A-Z]{1,3}\d{2})+(?:_|$))+)`)
 	code := regexp.MustCompile(`([A-Z]{1,3})(\d{2})`)
 	families := make(map[string]bool)
 	for _, s := range b.statements {

@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"headstart/blockcache"
 	"headstart/engine"
@@ -97,9 +98,14 @@ func (s *Server) ServeBlocks(ctx context.Context, from block.Node, f *block.Fetc
 		s.refuse(f, reply, block.StatusUnsupported) // its blocks are not ours
 		return
 	}
-	err := s.Queue.DoFor(ctx, from.GroupID, func(context.Context) { s.look(f, reply) })
+	began := time.Now()
+	err := s.Queue.DoFor(ctx, from.GroupID, func(context.Context) {
+		reply.Waited = time.Since(began)
+		s.look(f, reply)
+	})
 	if err != nil {
 		s.refuse(f, reply, statusOf(err))
+		reply.Waited = time.Since(began)
 		return
 	}
 	switch {
@@ -148,13 +154,15 @@ func (s *Server) refuse(f *block.Fetch, reply *block.Reply, status block.Status)
 // gets the blocks of ours if we can tell that it is the present one.
 func (s *Server) look(f *block.Fetch, reply *block.Reply) {
 	reply.Meta = f.Meta
-	base := block.BaseID(f.Object, f.Meta.Version)
+	known := s.Engine.Known(f.Object, f.Meta.Version)
 	if f.Meta.Version == "" {
-		if known := s.Engine.Current(f.Object, ""); known != nil {
-			reply.Meta, base = known.Meta, known.Base
-		}
-	} else if known := s.Engine.Known(f.Object, f.Meta.Version); known != nil && known.Meta.Version == f.Meta.Version {
-		reply.Meta = known.Meta
+		known = s.Engine.Current(f.Object, "")
+	}
+	var base block.ID
+	if known != nil && (f.Meta.Version == "" || f.Meta.Version == known.Meta.Version) {
+		reply.Meta, base = known.Meta, known.Base
+	} else {
+		base = block.BaseID(f.Object, f.Meta.Version)
 	}
 	get := s.Cache.Peek // serving a peer does not change the eviction order (S43)
 	if s.Settings.PeerReadUpdatesEvictionOrder.Load() {

@@ -45,15 +45,18 @@ func resident(l *block.Lease) error {
 // find the block. What it says may be wrong; then a page is read where it is
 // sent, or is found to be gone there.
 type warm struct {
-	// slots have 32 bits of a block's id above the second in which it was
+	// slots have 32 bits of a block's id above the moment in which it was
 	// resident. Anyone writes; a reader takes it or leaves it.
 	slots [1 << 12]atomic.Uint64
 }
 
+// moment is how long a look at a block's pages is good for, in seconds.
+const moment = 4
+
 // resident is resident, unless it has just been that.
 func (w *warm) resident(id block.ID, l *block.Lease) error {
 	h := (id.Lo ^ id.Index) * 0x9E3779B97F4A7C15
-	mark := h&^(1<<32-1) | uint64(uint32(time.Now().Unix()))
+	mark := h&^(1<<32-1) | uint64(uint32(time.Now().Unix()/moment))
 	slot := &w.slots[h>>20&(1<<12-1)]
 	if slot.Load() == mark {
 		return nil

@@ -54,6 +54,8 @@ type store struct {
 		runs    []block.Run
 		heads   int
 	}
+	// turns, if there are any, is what a GET waits for before it is one.
+	turns chan struct{}
 }
 
 func (s *store) set(change func(s *store)) {
@@ -86,12 +88,21 @@ func (s *store) metaLocked(v block.Version) block.Meta {
 // Fetch implements block.Store.
 func (s *store) Fetch(ctx context.Context, f *block.Fetch) (block.Stream, error) {
 	s.mu.Lock()
-	s.mu.runs = append(s.mu.runs, f.Run)
+	if s.turns == nil {
+		s.mu.runs = append(s.mu.runs, f.Run)
+	}
 	after, err, panics, meta := s.mu.after, s.mu.err, s.mu.panics, s.metaLocked(f.Meta.Version)
 	version := block.Version(s.mu.version)
 	s.mu.Unlock()
 	if panics {
 		panic("decoder")
+	}
+	if s.turns != nil {
+		select {
+		case <-ctx.Done():
+		case <-s.turns:
+			s.set(func(s *store) { s.mu.runs = append(s.mu.runs, f.Run) })
+		}
 	}
 	select {
 	case <-ctx.Done():
@@ -170,14 +181,21 @@ type cluster struct {
 	store *store
 	bufs  atomic.Int64
 	nodes []*node
+	// cacheBytes is the size of a node's cache, maxObjects how many objects it
+	// remembers.
+	cacheBytes int64
+	maxObjects int
 }
 
-// inCluster runs f in a bubble with n nodes. Any goroutine, block or fill slot
+// inCluster runs f in a bubble with n nodes that change may make different. Any goroutine, block or fill slot
 // left over fails the test.
-func inCluster(t *testing.T, n int, f func(c *cluster)) {
+func inCluster(t *testing.T, n int, f func(c *cluster), change ...func(c *cluster)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		c := &cluster{t: t}
+		c := &cluster{t: t, cacheBytes: 4 << 20, maxObjects: 4}
+		for _, set := range change {
+			set(c)
+		}
 		c.store = &store{bufs: &c.bufs}
 		c.store.mu.blocks, c.store.mu.version, c.store.mu.after = 20, "v1", 40*time.Millisecond
 		for i := range n {
@@ -208,9 +226,11 @@ func (c *cluster) newNode(addr block.Addr) *node {
 	c.t.Helper()
 	quiet := slog.New(slog.DiscardHandler)
 	n := &node{addr: addr, dir: c.t.TempDir(), fills: pools.NewShares(32), settings: &fill.Settings{}}
+	upkeep := blockcache.NewSettings()
+	upkeep.ScrubBytesPerSecond.Store(0) // hours of virtual time would go into it
 	var err error
 	if n.cache, err = blockcache.Open(blockcache.Options{
-		Logger: quiet, BlockSize: testBlock, Paths: []blockcache.Path{{Dir: n.dir, TotalBytes: 4 << 20}},
+		Logger: quiet, BlockSize: testBlock, Settings: upkeep, Paths: []blockcache.Path{{Dir: n.dir, TotalBytes: c.cacheBytes}},
 	}); err != nil {
 		c.t.Fatal(err)
 	}
@@ -223,7 +243,7 @@ func (c *cluster) newNode(addr block.Addr) *node {
 		Table:    shards.NewTable(shards.Options{Self: []block.Addr{addr}}, rules, breakers),
 		Breakers: breakers, Profiles: profile.New(10), Settings: settings,
 		Races: pools.NewTokens(64), RaceGets: pools.NewTokens(32), BlockSize: testBlock, GroupID: "cg",
-		MaxObjects: 4,
+		MaxObjects: c.maxObjects,
 	}); err != nil {
 		c.t.Fatal(err)
 	}

@@ -68,6 +68,31 @@ func TestS11_ReadOverHTTP(t *testing.T) {
 	}
 }
 
+func TestS17_PackedFilesOverHTTP(t *testing.T) {
+	const size = 5*testBlock + 100
+	n, data := withObject(t, size)
+	const file = "/read?path=k&tablet_id=7&packed_offset=4000&packed_size=9000"
+	for target, want := range map[string][]byte{
+		file:                          data[4000:13000],
+		file + "&offset=100&size=200": data[4100:4300],
+		file + "&offset=8990&size=99": data[12990:13000],
+		file + "&offset=9000":         {},
+	} {
+		if status, got := n.ask("GET", target, ""); status != 200 || got != string(want) {
+			t.Errorf("%s: %d, %d bytes, want %d", target, status, len(got), len(want))
+		}
+	}
+	for _, target := range []string{
+		file + "&offset=9001",
+		"/read?path=k&packed_offset=1", "/read?path=k&packed_size=1", "/read?path=k&packed_offset=-1&packed_size=1",
+		fmt.Sprintf("/read?path=k&packed_offset=%d&packed_size=2", size-1), "/read?path=k&packed_offset=9223372036854775807&packed_size=1",
+	} {
+		if status, body := n.ask("GET", target, ""); status != 400 || !strings.Contains(body, `"code"`) {
+			t.Errorf("%s: %d %s", target, status, body)
+		}
+	}
+}
+
 // TestLC10_BytesThatVanishUnderARead truncates the file that cached blocks lie
 // in: the client gets the right bytes all the same, from object storage.
 func TestLC10_BytesThatVanishUnderARead(t *testing.T) {

@@ -71,6 +71,8 @@ struct FetchRequest {
     14: i64 call_id
     // How long the caller waits from now on; 0 says nothing.
     15: i64 deadline_ms
+    // The W3C traceparent of the read, whose span is the caller's.
+    16: optional string traceparent
 }
 
 // Block is the answer for one block. crc32c is a uint32 in an i32's clothes.
@@ -88,6 +90,8 @@ struct FetchReply {
     2: optional Failure failure
     3: optional Meta meta
     4: list<Block> blocks
+    // How long the request has waited for a worker; left out when it has not.
+    5: optional i64 waited_us
     100: binary payload
 }
 

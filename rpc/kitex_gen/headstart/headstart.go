@@ -308,21 +308,22 @@ var fieldIDToName_Route = map[int16]string{
 }
 
 type FetchRequest struct {
-	Base       *Base    `thrift:"base,1" frugal:"1,default,Base" json:"base"`
-	Object     *Object  `thrift:"object,2" frugal:"2,default,Object" json:"object"`
-	Version    string   `thrift:"version,3" frugal:"3,default,string" json:"version"`
-	Size       int64    `thrift:"size,4" frugal:"4,default,i64" json:"size"`
-	Etag       string   `thrift:"etag,5" frugal:"5,default,string" json:"etag"`
-	BlockSize  int64    `thrift:"block_size,6" frugal:"6,default,i64" json:"block_size"`
-	Ranges     []*Range `thrift:"ranges,7" frugal:"7,default,list<Range>" json:"ranges"`
-	Route      *Route   `thrift:"route,8" frugal:"8,default,Route" json:"route"`
-	Kind       int32    `thrift:"kind,9" frugal:"9,default,i32" json:"kind"`
-	Queue      int32    `thrift:"queue,10" frugal:"10,default,i32" json:"queue"`
-	QueryId    string   `thrift:"query_id,11" frugal:"11,default,string" json:"query_id"`
-	Fill       bool     `thrift:"fill,12" frugal:"12,default,bool" json:"fill"`
-	Wait       bool     `thrift:"wait,13" frugal:"13,default,bool" json:"wait"`
-	CallId     int64    `thrift:"call_id,14" frugal:"14,default,i64" json:"call_id"`
-	DeadlineMs int64    `thrift:"deadline_ms,15" frugal:"15,default,i64" json:"deadline_ms"`
+	Base        *Base    `thrift:"base,1" frugal:"1,default,Base" json:"base"`
+	Object      *Object  `thrift:"object,2" frugal:"2,default,Object" json:"object"`
+	Version     string   `thrift:"version,3" frugal:"3,default,string" json:"version"`
+	Size        int64    `thrift:"size,4" frugal:"4,default,i64" json:"size"`
+	Etag        string   `thrift:"etag,5" frugal:"5,default,string" json:"etag"`
+	BlockSize   int64    `thrift:"block_size,6" frugal:"6,default,i64" json:"block_size"`
+	Ranges      []*Range `thrift:"ranges,7" frugal:"7,default,list<Range>" json:"ranges"`
+	Route       *Route   `thrift:"route,8" frugal:"8,default,Route" json:"route"`
+	Kind        int32    `thrift:"kind,9" frugal:"9,default,i32" json:"kind"`
+	Queue       int32    `thrift:"queue,10" frugal:"10,default,i32" json:"queue"`
+	QueryId     string   `thrift:"query_id,11" frugal:"11,default,string" json:"query_id"`
+	Fill        bool     `thrift:"fill,12" frugal:"12,default,bool" json:"fill"`
+	Wait        bool     `thrift:"wait,13" frugal:"13,default,bool" json:"wait"`
+	CallId      int64    `thrift:"call_id,14" frugal:"14,default,i64" json:"call_id"`
+	DeadlineMs  int64    `thrift:"deadline_ms,15" frugal:"15,default,i64" json:"deadline_ms"`
+	Traceparent *string  `thrift:"traceparent,16,optional" frugal:"16,optional,string" json:"traceparent,omitempty"`
 }
 
 func NewFetchRequest() *FetchRequest {
@@ -406,6 +407,15 @@ func (p *FetchRequest) GetCallId() (v int64) {
 func (p *FetchRequest) GetDeadlineMs() (v int64) {
 	return p.DeadlineMs
 }
+
+var FetchRequest_Traceparent_DEFAULT string
+
+func (p *FetchRequest) GetTraceparent() (v string) {
+	if !p.IsSetTraceparent() {
+		return FetchRequest_Traceparent_DEFAULT
+	}
+	return *p.Traceparent
+}
 func (p *FetchRequest) SetBase(val *Base) {
 	p.Base = val
 }
@@ -451,6 +461,9 @@ func (p *FetchRequest) SetCallId(val int64) {
 func (p *FetchRequest) SetDeadlineMs(val int64) {
 	p.DeadlineMs = val
 }
+func (p *FetchRequest) SetTraceparent(val *string) {
+	p.Traceparent = val
+}
 
 func (p *FetchRequest) IsSetBase() bool {
 	return p.Base != nil
@@ -462,6 +475,10 @@ func (p *FetchRequest) IsSetObject() bool {
 
 func (p *FetchRequest) IsSetRoute() bool {
 	return p.Route != nil
+}
+
+func (p *FetchRequest) IsSetTraceparent() bool {
+	return p.Traceparent != nil
 }
 
 func (p *FetchRequest) String() string {
@@ -487,6 +504,7 @@ var fieldIDToName_FetchRequest = map[int16]string{
 	13: "wait",
 	14: "call_id",
 	15: "deadline_ms",
+	16: "traceparent",
 }
 
 type Block struct {
@@ -546,11 +564,12 @@ var fieldIDToName_Block = map[int16]string{
 }
 
 type FetchReply struct {
-	Base    *Base    `thrift:"base,1" frugal:"1,default,Base" json:"base"`
-	Failure *Failure `thrift:"failure,2,optional" frugal:"2,optional,Failure" json:"failure,omitempty"`
-	Meta    *Meta    `thrift:"meta,3,optional" frugal:"3,optional,Meta" json:"meta,omitempty"`
-	Blocks  []*Block `thrift:"blocks,4" frugal:"4,default,list<Block>" json:"blocks"`
-	Payload []byte   `thrift:"payload,100" frugal:"100,default,binary" json:"payload"`
+	Base     *Base    `thrift:"base,1" frugal:"1,default,Base" json:"base"`
+	Failure  *Failure `thrift:"failure,2,optional" frugal:"2,optional,Failure" json:"failure,omitempty"`
+	Meta     *Meta    `thrift:"meta,3,optional" frugal:"3,optional,Meta" json:"meta,omitempty"`
+	Blocks   []*Block `thrift:"blocks,4" frugal:"4,default,list<Block>" json:"blocks"`
+	WaitedUs *int64   `thrift:"waited_us,5,optional" frugal:"5,optional,i64" json:"waited_us,omitempty"`
+	Payload  []byte   `thrift:"payload,100" frugal:"100,default,binary" json:"payload"`
 }
 
 func NewFetchReply() *FetchReply {
@@ -591,6 +610,15 @@ func (p *FetchReply) GetBlocks() (v []*Block) {
 	return p.Blocks
 }
 
+var FetchReply_WaitedUs_DEFAULT int64
+
+func (p *FetchReply) GetWaitedUs() (v int64) {
+	if !p.IsSetWaitedUs() {
+		return FetchReply_WaitedUs_DEFAULT
+	}
+	return *p.WaitedUs
+}
+
 func (p *FetchReply) GetPayload() (v []byte) {
 	return p.Payload
 }
@@ -605,6 +633,9 @@ func (p *FetchReply) SetMeta(val *Meta) {
 }
 func (p *FetchReply) SetBlocks(val []*Block) {
 	p.Blocks = val
+}
+func (p *FetchReply) SetWaitedUs(val *int64) {
+	p.WaitedUs = val
 }
 func (p *FetchReply) SetPayload(val []byte) {
 	p.Payload = val
@@ -622,6 +653,10 @@ func (p *FetchReply) IsSetMeta() bool {
 	return p.Meta != nil
 }
 
+func (p *FetchReply) IsSetWaitedUs() bool {
+	return p.WaitedUs != nil
+}
+
 func (p *FetchReply) String() string {
 	if p == nil {
 		return "<nil>"
@@ -634,6 +669,7 @@ var fieldIDToName_FetchReply = map[int16]string{
 	2:   "failure",
 	3:   "meta",
 	4:   "blocks",
+	5:   "waited_us",
 	100: "payload",
 }
 
