@@ -2,7 +2,6 @@ package blockcache
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -76,32 +75,25 @@ func BenchmarkCopy(b *testing.B) {
 	}
 }
 
-// BenchmarkOpen finds 262,144 blocks of 4,096 objects again, and serves one.
+// BenchmarkOpen finds the blocks of 4,096 objects and more again, and serves
+// one.
 func BenchmarkOpen(b *testing.B) {
-	const blocks, perObject = 262_144, 64
-	o := options(b.TempDir(), 512<<20, kib)
-	o.WriteQueueBytes = 1 << 30
-	c, err := Open(o)
-	if err != nil {
-		b.Fatal(err)
-	}
-	for i := range blocks {
-		offer(c, i/perObject, uint64(i%perObject), kib, block.QueueNormal)
-	}
-	if err := errors.Join(c.Flush(context.Background()), c.Close()); err != nil {
-		b.Fatal(err)
-	}
-	for b.Loop() {
-		c, err := Open(o)
-		if err != nil {
-			b.Fatal(err)
-		}
-		if m := c.Metrics(); m.Blocks < blocks*999/1000 {
-			b.Fatalf("%d blocks", m.Blocks)
-		}
-		has(b, c, 4000, 7, kib)
-		if err := c.Close(); err != nil {
-			b.Fatal(err)
-		}
+	for _, blocks := range []int{262_144, 2_000_000} {
+		b.Run(fmt.Sprint(blocks), func(b *testing.B) {
+			o := manyBlocks(b, blocks)
+			for b.Loop() {
+				c, err := Open(o)
+				if err != nil {
+					b.Fatal(err)
+				}
+				if n := c.Metrics().Blocks; n != blocks {
+					b.Fatalf("%d blocks", n)
+				}
+				has(b, c, 0, 0, kib)
+				if err := c.Close(); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
 }

@@ -35,6 +35,9 @@ type Entry struct {
 	Meta   block.Meta
 	ID     block.ID
 	Queue  block.Queue
+	// Fill: the block was brought for another node, and counts against the quota
+	// of fills (S35).
+	Fill bool
 }
 
 // Path is one directory of the cache, usually on a disk of its own.
@@ -68,6 +71,9 @@ type Options struct {
 	// IOTimeout is how long the disk may keep a reader or the writer waiting
 	// before it is taken out of use; 0 means 1 s.
 	IOTimeout time.Duration
+	// OpenWait is how long Open waits for directories whose files are still being
+	// read: their blocks are misses until then. 0 means 10 s.
+	OpenWait time.Duration
 	// Settings may be shared with who changes them; nil means the defaults.
 	Settings *Settings
 	// Logger is nil for slog's default.
@@ -90,8 +96,8 @@ func (o Options) Validate() error {
 	if o.WriteQueueBytes < 0 {
 		return fmt.Errorf("write queue of %d bytes: want 0 or more", o.WriteQueueBytes)
 	}
-	if o.IOTimeout < 0 {
-		return fmt.Errorf("I/O timeout %v: want 0 or more", o.IOTimeout)
+	if o.IOTimeout < 0 || o.OpenWait < 0 {
+		return fmt.Errorf("I/O timeout %v, open wait %v: want 0 or more", o.IOTimeout, o.OpenWait)
 	}
 	if len(o.Paths) > 255 {
 		return fmt.Errorf("%d cache paths: want 255 at most", len(o.Paths))
@@ -157,20 +163,24 @@ func Open(o Options) (*Cache, error) {
 		end, _ := bits.Div64(uint64(sum), 0, uint64(total)+1)
 		c.volumes, c.ends = append(c.volumes, v), append(c.ends, end)
 	}
-	if err := c.start(); err != nil {
+	wait := o.OpenWait
+	if wait == 0 {
+		wait = 10 * time.Second
+	}
+	if err := c.start(wait); err != nil {
 		return nil, fmt.Errorf("block cache: %w", err)
 	}
 	return c, nil
 }
 
 // start brings all volumes up, side by side.
-func (c *Cache) start() error {
+func (c *Cache) start(wait time.Duration) error {
 	started := make([]bool, len(c.volumes))
 	errs := make([]error, len(c.volumes))
 	var wg sync.WaitGroup
 	for i, v := range c.volumes {
 		wg.Go(func() { // ends by itself, with start
-			err := v.start()
+			err := v.start(wait)
 			started[i] = err == nil
 			if err != nil {
 				errs[i] = fmt.Errorf("cache path %q: %w", v.dir, err)
@@ -187,6 +197,19 @@ func (c *Cache) start() error {
 		}
 	}
 	return err
+}
+
+// AwaitLoaded waits until all directories have been read, which Open may not
+// have waited for. One that can't be used now is not waited for.
+func (c *Cache) AwaitLoaded(ctx context.Context) error {
+	for _, v := range c.volumes {
+		select {
+		case <-v.tried:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
 }
 
 // hold is a pin: while it lasts the slot is the block's that it was taken for.

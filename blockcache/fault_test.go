@@ -174,3 +174,51 @@ func TestLC10_TruncatedUnderReaders(t *testing.T) {
 		invariants(t, c)
 	}
 }
+
+// A directory that fails when its blocks are already lent out is left, and the
+// leases stay good.
+func TestS54_LeasesOutliveAnOpenThatFails(t *testing.T) {
+	o := options(t.TempDir(), 8<<20, 64*kib)
+	c := open(t, o)
+	fillTen(c)
+	flush(t, c)
+	_ = c.Close()
+	var lease block.Lease
+	var c2 *Cache
+	ready := make(chan struct{})
+	o.open = func(dir *os.Root, name string) (file, error) {
+		f, err := openDiskFile(dir, name)
+		return punchHook{f, func() error {
+			<-ready
+			l, ok := c2.Get(id(3, 0))
+			if ok {
+				lease = l
+			}
+			return syscall.EIO
+		}}, err
+	}
+	o.OpenWait = time.Nanosecond
+	c2 = open(t, o)
+	close(ready)
+	if err := c2.AwaitLoaded(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	lacks(t, c2, 3, 0)
+	if m := c2.Metrics(); !lease.Valid() || m.Down != 1 {
+		t.Fatalf("lease %v; %+v", lease.Valid(), m)
+	}
+	if !bytes.Equal(lease.Raw(), content(id(3, 0), 64*kib)) {
+		t.Error("the lease has lost its bytes")
+	}
+	lease.Release()
+	_ = c2.Close()
+	has(t, open(t, options(o.Paths[0].Dir, 8<<20, 64*kib)), 3, 0, 64*kib)
+}
+
+// punchHook asks somebody before it gives disk blocks back.
+type punchHook struct {
+	file
+	before func() error
+}
+
+func (f punchHook) Punch(int64, int64) error { return f.before() }

@@ -56,9 +56,13 @@ func (v *volume) takeOut(why error) {
 	v.log.Warn("cache directory taken out of use", "dir", v.dir, "reason", why)
 }
 
-// keep looks after the volume until close.
+// keep brings the volume up and looks after it until close.
 func (v *volume) keep() {
 	defer close(v.kept)
+	if v.firstErr = v.bringUp(); v.firstErr != nil {
+		v.complain(v.firstErr)
+	}
+	close(v.tried)
 	tick := time.NewTicker(keepEvery)
 	defer tick.Stop()
 	care := upkeep{grown: time.Now()}
@@ -115,13 +119,16 @@ func (v *volume) examine() {
 	}
 }
 
-// vanished reports whether the directory's data file is another one, or none.
+// vanished reports whether one of the directory's files is another one, or none:
+// what is written there would be lost, or another process could come in.
 func (v *volume) vanished() bool {
-	now, err := os.Stat(filepath.Join(v.dir, dataName))
-	if err != nil {
-		return errors.Is(err, os.ErrNotExist)
+	for i, name := range fileNames() {
+		now, err := os.Stat(filepath.Join(v.dir, name))
+		if errors.Is(err, os.ErrNotExist) || err == nil && !os.SameFile(now, v.identity[i]) {
+			return true
+		}
 	}
-	return !os.SameFile(now, v.identity)
+	return false
 }
 
 // shut closes the files of a volume that is out, as soon as nobody uses them,
@@ -157,14 +164,13 @@ func (v *volume) bringUp() error {
 	v.mu.opened, v.mu.down = true, false
 	v.pushLocked(job{kind: jobErase, list: v.mu.wrong})
 	v.mu.wrong = nil
-	if v.mu.closed { // close has not seen the files
-		v.unmapLocked()
+	blocks, bytes := v.mu.policy.blocks(), v.mu.bytes
+	if v.mu.closed { // close has not waited for the files
+		v.finishLocked()
 	}
 	v.mu.Unlock()
-	var m Metrics
-	v.addTo(&m)
 	v.complaint = ""
-	v.log.Info("cache directory open", "dir", v.dir, "capacity", v.capacity, "blocks", m.Blocks, "bytes", m.Bytes)
+	v.log.Info("cache directory open", "dir", v.dir, "capacity", v.capacity, "blocks", blocks, "bytes", bytes)
 	return nil
 }
 
@@ -192,7 +198,7 @@ func (v *volume) beforeWrite() error {
 		s := v.slots.at(n)
 		left := s.left
 		switch {
-		case s.state.Load() == slotPending:
+		case s.state.Load() == slotPending, s.state.Load() == slotClaimed:
 		case int64(s.start+s.units)*unit > size:
 			v.retireLocked(n)
 			lost++

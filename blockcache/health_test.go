@@ -267,3 +267,48 @@ func TestRR01_DataOfSomebodyElseIsLeftAlone(t *testing.T) {
 		t.Errorf("the file was changed (%v)", err)
 	}
 }
+
+// A disk that hangs while a directory is read holds nobody: not Open beyond its
+// wait, not a reader, not an offer, not Metrics, not Close.
+func TestLC15_S53_HungDiskAtOpenIsNotWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s sickness
+		o := sickOptions(t, &s)
+		c := open(t, o)
+		fillTen(c)
+		flush(t, c)
+		_ = c.Close()
+		for _, comesBack := range []bool{true, false} {
+			hang := make(chan struct{})
+			s.hang.Store(&hang)
+			o.OpenWait = 100 * time.Millisecond
+			start := time.Now()
+			c = open(t, o)
+			lacks(t, c, 3, 0)
+			if offer(c, 3, 0, 64*kib, block.QueueNormal) || c.Metrics().Down != 1 {
+				t.Errorf("a directory that is being read is in use: %+v", c.Metrics())
+			}
+			if took := time.Since(start); took != o.OpenWait {
+				t.Errorf("held for %v", took)
+			}
+			if comesBack {
+				s.hang.Store(nil)
+				close(hang)
+				time.Sleep(time.Second)
+				has(t, c, 3, 0, 64*kib)
+				invariants(t, c)
+			}
+			start = time.Now()
+			_ = c.Close()
+			if took := time.Since(start); took > time.Second {
+				t.Errorf("Close was held for %v", took)
+			}
+			if !comesBack { // the files come up behind Close: they go again
+				s.hang.Store(nil)
+				close(hang)
+				synctest.Wait()
+				lacks(t, c, 3, 0)
+			}
+		}
+	})
+}

@@ -88,6 +88,17 @@ func (s *shard) resize(buckets int) int {
 	return spare
 }
 
+// reserve makes room for so many more entries, so that filling the index does
+// not grow it step by step.
+func (x *index) reserve(n int) {
+	for i := range x.shards {
+		s := &x.shards[i]
+		s.mu.Lock()
+		x.growLocked(s, (s.mu.count+n>>shardBits)/(bucketWords/2))
+		s.mu.Unlock()
+	}
+}
+
 // firstWord and nextWord walk the words of a bucket from a place that the
 // hash gives, so that most look-ups find what they want at the first.
 func firstWord(h uint64) int { return int(h>>31) & 7 % bucketWords }
@@ -98,6 +109,8 @@ func nextWord(i int) int {
 	}
 	return 0
 }
+
+func (t *table) size() int { return int(t.mask) + 1 }
 
 func (t *table) first(h uint64) *bucket { return &t.buckets[h&t.mask] }
 
@@ -136,7 +149,7 @@ func (x *index) put(id block.ID, h uint64, w word) (word, bool) {
 		return w, true
 	}
 	if s.mu.spare == 0 {
-		x.growLocked(s)
+		x.growLocked(s, 2*s.table.Load().size())
 	}
 	s.addLocked(s.table.Load(), h, w)
 	return w, true
@@ -168,11 +181,18 @@ func (s *shard) addLocked(t *table, h uint64, w word) {
 	b.more.Store(uint64(last))
 }
 
-// growLocked moves the shard to larger tables until all entries fit with
-// overflow buckets to spare.
-func (x *index) growLocked(s *shard) {
+// growLocked moves the shard to a table of at least so many buckets, if it is
+// smaller, in which all entries fit with overflow buckets to spare.
+func (x *index) growLocked(s *shard, buckets int) {
 	old := s.table.Load()
-	for size := 2 * (int(old.mask) + 1); ; size *= 2 {
+	size := old.size()
+	if size >= buckets {
+		return
+	}
+	for size < buckets {
+		size *= 2
+	}
+	for ; ; size *= 2 {
 		spare := size/4 + 1
 		t := &table{buckets: make([]bucket, size+spare), mask: uint64(size - 1)}
 		s.mu.count, s.mu.spare = 0, spare

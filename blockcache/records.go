@@ -34,7 +34,12 @@ const (
 // another version; it is left as it is.
 var ErrFormat = errors.New("not a cache file of this version")
 
-// header is the first page of the two files of metadata.
+// errDamaged: a header begins as ours do, and is not whole.
+var errDamaged = errors.New("the header is damaged")
+
+// header is the first page of the two files of metadata. Its checksum covers
+// the format's number too, and does so in every format to come: so a number
+// that we don't know tells another program's file from a flipped bit.
 type header struct {
 	blockSize int64
 }
@@ -46,27 +51,32 @@ func (h header) encode() []byte {
 	copy(b, magic)
 	binary.LittleEndian.PutUint32(b[8:], formatVersion)
 	binary.LittleEndian.PutUint64(b[16:], uint64(h.blockSize))
-	binary.LittleEndian.PutUint32(b[12:], block.Checksum(b[16:]))
+	binary.LittleEndian.PutUint32(b[12:], headerSum(b))
 	return b
 }
 
+func headerSum(b []byte) uint32 {
+	var c checksum
+	c.add(b[8:12])
+	c.add(b[16:headerSize])
+	return c.crc
+}
+
 // decodeHeader reads a header page. An empty or zeroed page, as a crash during
-// creation leaves it, is fresh and no error; so is one that begins as ours and
-// is torn.
-func decodeHeader(b []byte) (h header, fresh bool, err error) {
-	if zero(b) {
-		return header{}, true, nil
-	}
-	if len(b) < 16 || string(b[:8]) != magic {
-		return header{}, false, fmt.Errorf("%w: it begins with %q", ErrFormat, b[:min(len(b), 8)])
+// creation leaves it, is that of an empty file: its block size is 0.
+func decodeHeader(b []byte) (header, error) {
+	switch {
+	case zero(b):
+		return header{}, nil
+	case len(b) < len(magic) || string(b[:len(magic)]) != magic:
+		return header{}, fmt.Errorf("%w: it begins with %q", ErrFormat, b[:min(len(b), len(magic))])
+	case len(b) < headerSize || binary.LittleEndian.Uint32(b[12:]) != headerSum(b):
+		return header{}, errDamaged
 	}
 	if v := binary.LittleEndian.Uint32(b[8:]); v != formatVersion {
-		return header{}, false, fmt.Errorf("%w: format %d, this program reads format %d", ErrFormat, v, formatVersion)
+		return header{}, fmt.Errorf("%w: format %d, this program reads format %d", ErrFormat, v, formatVersion)
 	}
-	if len(b) < headerSize || binary.LittleEndian.Uint32(b[12:]) != block.Checksum(b[16:headerSize]) {
-		return header{}, true, nil
-	}
-	return header{blockSize: int64(binary.LittleEndian.Uint64(b[16:]))}, false, nil
+	return header{blockSize: int64(binary.LittleEndian.Uint64(b[16:]))}, nil
 }
 
 func zero(b []byte) bool {
@@ -86,10 +96,14 @@ type record struct {
 	size  uint32 // in bytes
 	crc   uint32
 	queue block.Queue
+	fill  bool // it was brought for another node
 }
 
 func (r *record) encode(b *[recordSize]byte) {
 	*b = [recordSize]byte{4: kindBlock, 5: byte(r.queue)}
+	if r.fill {
+		b[6] = 1
+	}
 	le := binary.LittleEndian
 	le.PutUint64(b[8:], r.seq)
 	le.PutUint64(b[16:], r.id.Hi)
@@ -115,6 +129,7 @@ func (r *record) decode(b []byte) bool {
 		size:  le.Uint32(b[44:]),
 		crc:   le.Uint32(b[48:]),
 		queue: block.Queue(b[5]),
+		fill:  b[6] != 0,
 	}
 	return r.size > 0
 }

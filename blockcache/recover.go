@@ -15,16 +15,22 @@ const scanSize = 1 << 20
 
 // The names of a volume's files.
 const (
+	lockName    = "headstart.lock"
 	dataName    = "headstart.data"
 	blocksName  = "headstart.blocks"
 	objectsName = "headstart.objects"
 )
 
+// dataFile is the place of the data file among the names.
+const dataFile = 1
+
+func fileNames() [4]string { return [4]string{lockName, dataName, blocksName, objectsName} }
+
 // open brings the files of the volume up and puts what they hold into the
 // index.
 func (v *volume) open(root *os.Root) error {
 	var err error
-	if v.lock, err = lockDir(root); err != nil {
+	if v.lock, err = lockDir(root, v.identity[dataFile]); err != nil {
 		return err
 	}
 	v.data, v.blocks, v.objects = nil, nil, nil
@@ -36,8 +42,10 @@ func (v *volume) open(root *os.Root) error {
 			return v.abandon(err)
 		}
 	}
-	if v.identity, err = root.Stat(dataName); err != nil {
-		return v.abandon(err)
+	for i, name := range fileNames() {
+		if v.identity[i], err = root.Stat(name); err != nil {
+			return v.abandon(err)
+		}
 	}
 	if err := v.readHeaders(); err != nil {
 		return v.abandon(err)
@@ -50,16 +58,18 @@ func (v *volume) open(root *os.Root) error {
 		return v.abandon(err)
 	}
 	if err := v.recover(); err != nil {
-		return v.abandon(errors.Join(err, v.arena.close()))
+		// Readers may hold blocks already: shut closes the files when none does.
+		v.mu.Lock()
+		v.retireAllLocked()
+		v.mu.opened = true
+		v.mu.Unlock()
+		return err
 	}
 	return nil
 }
 
-// abandon closes what open has opened, and forgets what it has read.
+// abandon closes what open has opened.
 func (v *volume) abandon(err error) error {
-	v.mu.Lock()
-	v.retireAllLocked()
-	v.mu.Unlock()
 	for _, f := range [...]file{v.data, v.blocks, v.objects} {
 		if f != nil {
 			err = errors.Join(err, f.Close())
@@ -69,36 +79,46 @@ func (v *volume) abandon(err error) error {
 }
 
 // readHeaders checks that the metadata is ours and was written with the same
-// block size; blocks of another size can't be named any more and are given up.
+// block size; blocks of another size can't be named any more and are given up,
+// and so is a file whose header is damaged.
 func (v *volume) readHeaders() error {
-	for _, f := range [...]file{v.blocks, v.objects} {
+	for _, f := range [...]struct {
+		file
+		name string
+	}{{v.blocks, blocksName}, {v.objects, objectsName}} {
 		b := make([]byte, headerSize)
 		n, err := f.ReadAt(b, 0)
 		if err != nil && err != io.EOF {
 			return err
 		}
-		h, fresh, err := decodeHeader(b[:n])
-		if err != nil {
-			return err
-		}
-		if !fresh && h.blockSize == v.blockSize {
+		h, err := decodeHeader(b[:n])
+		switch {
+		case errors.Is(err, errDamaged):
+			v.log.Warn("the header of a cache file is damaged: the file starts empty", "dir", v.dir, "file", f.name)
+		case err != nil:
+			return fmt.Errorf("%s: %w", f.name, err)
+		case h.blockSize == v.blockSize:
 			continue
+		case h.blockSize != 0:
+			v.log.Info("the block size has changed: the file starts empty",
+				"dir", v.dir, "file", f.name, "was", h.blockSize, "now", v.blockSize)
 		}
-		if !fresh {
-			v.log.Info("the block size has changed: cache starts empty",
-				"dir", v.dir, "was", h.blockSize, "now", v.blockSize)
-		}
-		if err := f.Truncate(0); err != nil {
-			return err
-		}
-		if _, err := f.WriteAt(header{v.blockSize}.encode(), 0); err != nil {
-			return err
-		}
-		if err := f.Sync(); err != nil {
+		if err := v.startEmpty(f); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// startEmpty makes a metadata file one without content.
+func (v *volume) startEmpty(f file) error {
+	if err := f.Truncate(0); err != nil {
+		return err
+	}
+	if _, err := f.WriteAt(header{v.blockSize}.encode(), 0); err != nil {
+		return err
+	}
+	return f.Sync()
 }
 
 // scan calls each with the pieces of a metadata file, numbered from 1.
@@ -127,12 +147,15 @@ type found struct {
 	n uint32
 }
 
-// recover fills an empty volume from its files.
+// recover fills an empty volume from its files. The lock is taken when they have
+// been read; a block is found from the moment on that it is in the index.
 func (v *volume) recover() error {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	var list []found
-	err := scan(v.blocks, recordSize, func(n uint32, b []byte) {
+	size, err := v.blocks.Size()
+	if err != nil {
+		return fmt.Errorf("read the records of %s: %w", v.dir, err)
+	}
+	list := make([]found, 0, min(size/recordSize, int64(maxSlots(v.capacity))))
+	err = scan(v.blocks, recordSize, func(n uint32, b []byte) {
 		f := found{n: n}
 		if n <= maxSlots(v.capacity) && f.decode(b) && int64(f.size) <= v.blockSize {
 			list = append(list, f)
@@ -145,61 +168,74 @@ func (v *volume) recover() error {
 	if err != nil {
 		return fmt.Errorf("read the objects of %s: %w", v.dir, err)
 	}
-	list, wrong := v.pickLocked(list, cells.high)
-	v.mu.wrong = wrong
-	v.tileLocked(list)
-	v.fillLocked(list)
-	v.adoptCellsLocked(cells)
-	v.fitLocked(v.mu.space.high, v.mu.objects.high())
-	return v.adoptDataLocked()
+	return v.adoptData(v.adopt(list, cells))
 }
 
-// pickLocked drops records that can't all be true: beyond the capacity, two on
-// the same bytes, two of the same block. The younger ones stay; the slots of the
-// others come back as wrong.
-func (v *volume) pickLocked(list []found, cells uint32) (kept []found, wrong []uint32) {
-	var high uint32
-	for _, f := range list {
-		v.mu.seq = max(v.mu.seq, f.seq)
-		high = max(high, f.n)
+// adopt takes over what the files say, and returns where the data ends on disk.
+func (v *volume) adopt(list []found, cells cellScan) int64 {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	list = v.enterLocked(v.pickLocked(list, cells.high))
+	v.tileLocked(list)
+	v.enqueueLocked(list)
+	v.adoptCellsLocked(cells)
+	v.fitLocked(v.mu.space.high, v.mu.objects.high())
+	v.mu.reserved = pages(int64(v.mu.space.frontier) * unit)
+	return v.mu.reserved
+}
+
+// ordered returns the numbers of the elements of list by rising key.
+func ordered(list []found, key func(*found) uint32) []uint64 {
+	order := make([]uint64, len(list))
+	for i := range list {
+		order[i] = uint64(key(&list[i]))<<32 | uint64(i)
 	}
+	slices.Sort(order)
+	return order
+}
+
+// pickLocked returns the records that can be true, in the order of the file:
+// none beyond the capacity, and of two on the same bytes the younger one. The
+// slots of the others are wrong.
+func (v *volume) pickLocked(list []found, cells uint32) (kept []found) {
+	var high uint32
+	for i := range list {
+		v.mu.seq = max(v.mu.seq, list[i].seq)
+		high = max(high, list[i].n)
+	}
+	v.mu.wrong = nil
 	end := uint64(max(0, v.capacity-overhead(v.capacity)-metaBytes(high, cells))) / unit
-	slices.SortFunc(list, func(a, b found) int { return int(int64(b.seq) - int64(a.seq)) })
-	seen := make(map[block.ID]bool, len(list))
-	list = slices.DeleteFunc(list, func(f found) bool {
-		double := seen[f.id]
-		seen[f.id] = true
-		if double || f.end() > end {
-			wrong = append(wrong, f.n)
-			return true
+	kept = make([]found, 0, len(list))
+	for _, o := range ordered(list, func(f *found) uint32 { return f.start }) {
+		f := &list[uint32(o)]
+		if f.end() > end {
+			v.mu.wrong = append(v.mu.wrong, f.n)
+			continue
 		}
-		return false
-	})
-	slices.SortFunc(list, func(a, b found) int { return int(int64(a.start) - int64(b.start)) })
-	kept = list[:0]
-	for _, f := range list {
 		if len(kept) > 0 && uint64(f.start) < kept[len(kept)-1].end() {
-			last := kept[len(kept)-1]
+			last := &kept[len(kept)-1]
 			if f.seq < last.seq {
-				wrong = append(wrong, f.n)
+				v.mu.wrong = append(v.mu.wrong, f.n)
 				continue
 			}
-			wrong = append(wrong, last.n)
+			v.mu.wrong = append(v.mu.wrong, last.n)
 			kept = kept[:len(kept)-1]
 		}
-		kept = append(kept, f)
+		kept = append(kept, *f)
 	}
-	return kept, wrong
+	return kept
 }
 
 // tileLocked lays the tiles of the blocks, in the order of the file, and
 // vacant ones between them.
 func (v *volume) tileLocked(list []found) {
 	p := &v.mu.space
-	used := make(map[uint32]bool, len(list))
-	for _, f := range list {
-		used[f.n] = true
-		p.high = max(p.high, f.n)
+	for i := range list {
+		p.high = max(p.high, list[i].n)
+	}
+	used := make([]bool, p.high+1)
+	for i := range list {
+		used[list[i].n] = true
 	}
 	for n := p.high; n > 0; n-- {
 		p.slots.grow(n)
@@ -207,7 +243,8 @@ func (v *volume) tileLocked(list []found) {
 			p.giveNumber(n)
 		}
 	}
-	for _, f := range list {
+	for i := range list {
+		f := &list[i]
 		if gap := f.start - p.frontier; gap > 0 {
 			if n := p.number(); n != 0 {
 				p.append(n, gap)
@@ -219,21 +256,47 @@ func (v *volume) tileLocked(list []found) {
 	}
 }
 
-// fillLocked puts the blocks into index and queues, oldest first.
-func (v *volume) fillLocked(list []found) {
-	slices.SortFunc(list, func(a, b found) int { return int(int64(a.seq) - int64(b.seq)) })
-	for _, f := range list {
+// enterLocked makes the blocks known to readers, the first thing of all, and
+// returns those that are in the index: not what another directory holds as well,
+// and one of two copies, as a crash in the middle of a move leaves them.
+func (v *volume) enterLocked(list []found) (kept []found) {
+	v.index.reserve(len(list))
+	kept = list[:0]
+	for i := range list {
+		f := &list[i]
+		v.slots.grow(f.n)
 		s := v.slots.at(f.n)
-		s.id, s.size, s.crc, s.queue, s.born = f.id, f.size, f.crc, f.queue, v.mu.age
+		s.id, s.start, s.size, s.crc, s.queue, s.born = f.id, f.start, f.size, f.crc, f.queue, v.mu.age
 		s.state.Store(slotUnchecked)
 		h := hashID(f.id)
 		if _, ok := v.index.put(f.id, h, makeWord(h, v.number, f.n)); !ok {
-			// Another directory holds it as well.
 			s.state.Store(slotVacant)
-			v.mu.space.give(f.n)
+			v.mu.wrong = append(v.mu.wrong, f.n)
 			continue
 		}
-		v.mu.policy.insert(f.n, false)
+		kept = append(kept, *f)
+	}
+	return kept
+}
+
+// enqueueLocked puts the blocks into their queues, oldest first.
+func (v *volume) enqueueLocked(list []found) {
+	// The policy needs the order only roughly: sequence numbers lose the bits that
+	// they have too many.
+	least, shift := v.mu.seq, 0
+	for i := range list {
+		least = min(least, list[i].seq)
+	}
+	for (v.mu.seq-least)>>shift > 1<<32-1 {
+		shift++
+	}
+	for _, o := range ordered(list, func(f *found) uint32 { return uint32((f.seq - least) >> shift) }) {
+		f := &list[uint32(o)]
+		if f.fill {
+			v.mu.policy.insertFill(f.n)
+		} else {
+			v.mu.policy.insert(f.n, false)
+		}
 		v.mu.objects.hold(keyOf(f.id))
 		v.mu.bytes += int64(f.size)
 	}
@@ -304,16 +367,16 @@ func (v *volume) adoptCellsLocked(found cellScan) {
 	}
 }
 
-// adoptDataLocked makes the disk blocks of the data file those of the tiles.
-func (v *volume) adoptDataLocked() error {
-	v.mu.reserved = pages(int64(v.mu.space.frontier) * unit)
-	if v.mu.reserved > 0 {
-		if err := v.data.Reserve(0, v.mu.reserved); err != nil {
+// adoptData makes the disk blocks of the data file those of the tiles. The lock
+// is not held: the disk may take its time.
+func (v *volume) adoptData(reserved int64) error {
+	if reserved > 0 {
+		if err := v.data.Reserve(0, reserved); err != nil {
 			v.log.Warn("the disk has no room for what the cache holds", "dir", v.dir, "error", err)
 		}
 	}
-	if rest := pages(v.capacity) - v.mu.reserved; rest > 0 {
-		return v.data.Punch(v.mu.reserved, rest)
+	if rest := pages(v.capacity) - reserved; rest > 0 {
+		return v.data.Punch(reserved, rest)
 	}
 	return nil
 }

@@ -2,7 +2,9 @@ package blockcache
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
+	"log/slog"
 	"maps"
 	"math/rand/v2"
 	"os"
@@ -204,6 +206,7 @@ func TestRR08_DamagedFilesGiveMissesNeverWrongBytes(t *testing.T) {
 func TestOtherFormatsAreRefusedAndLeftAlone(t *testing.T) {
 	next := header{64 * kib}.encode()
 	next[8]++
+	binary.LittleEndian.PutUint32(next[12:], headerSum(next))
 	for name, b := range map[string][]byte{
 		"something else": bytes.Repeat([]byte("somebody's diary "), 500),
 		"next version":   next,
@@ -220,6 +223,54 @@ func TestOtherFormatsAreRefusedAndLeftAlone(t *testing.T) {
 		if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, b) {
 			t.Errorf("%s: the file was changed (%v)", name, err)
 		}
+	}
+}
+
+// A header that is ours and damaged, wherever it is, costs what the file holds
+// and nothing else: the cache starts, says so once, and works.
+func TestS54_DamagedHeaderStartsEmpty(t *testing.T) {
+	for name, damages := range map[string][]damage{
+		"format":           {flip(blocksName, 8)},
+		"checksum":         {flip(blocksName, 13)},
+		"block size":       {flip(blocksName, 17)},
+		"end of the page":  {flip(blocksName, headerSize-1)},
+		"cut in the magic": {resize(blocksName, int64(len(magic)))},
+		"cut in the page":  {resize(blocksName, 100)},
+		"both files":       {flip(blocksName, 8), flip(objectsName, 8)},
+		"objects":          {flip(objectsName, 16)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			k := open(t, options(dir, 4<<20, 64*kib))
+			offer(k, 1, 0, 64*kib, block.QueueNormal)
+			flush(t, k)
+			_ = k.Close()
+			for _, d := range damages {
+				d(t, dir)
+			}
+			var log bytes.Buffer
+			o := options(dir, 4<<20, 64*kib)
+			o.Logger = slog.New(slog.NewTextHandler(&log, nil))
+			k = open(t, o)
+			if got := bytes.Count(log.Bytes(), []byte("is damaged: the file starts empty")); got != len(damages) {
+				t.Errorf("said %d times: %s", got, log.String())
+			}
+			if name == "objects" { // what a block is called is not needed to find it
+				has(t, k, 1, 0, 64*kib)
+				k.Drop(id(1, 0))
+			}
+			lacks(t, k, 1, 0)
+			offer(k, 1, 0, 64*kib, block.QueueNormal)
+			flush(t, k)
+			_ = k.Close()
+			log.Reset()
+			k = open(t, o)
+			has(t, k, 1, 0, 64*kib)
+			if known := objects(k); known[object(1)] != meta(1) || bytes.Contains(log.Bytes(), []byte("damaged")) {
+				t.Errorf("known objects %v; log %s", known, log.String())
+			}
+			invariants(t, k)
+		})
 	}
 }
 

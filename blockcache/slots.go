@@ -19,7 +19,8 @@ import (
 //	 │ │                                             │
 //	 │ └─────────── dying ◀──────────────────────────┘
 //	 │     reap               retire (from any of the three)
-//	 └────────────▶ claimed: kept free of blocks while a hole is made
+//	 └────────────▶ claimed: kept free of blocks while a hole is made, or what a
+//	                block is moved to: vacant or ready next (writer)
 //
 // A slot is in the index from take or recover on until retire. It becomes
 // vacant, and its bytes may be written again, only when nobody holds a pin.
@@ -50,7 +51,7 @@ type slot struct {
 	next, prev  uint32 // neighbours in a list of the policy or in a bin
 	left, right uint32 // neighbours in the file
 	seen        uint8  // hits that the policy has already honoured, modulo 256
-	protected   bool   // which list of its queue has it
+	where       where  // which list has it
 	queue       block.Queue
 	born        uint8 // the age of the volume when a TTL block came
 }
@@ -62,6 +63,12 @@ const nowhere = ^uint32(0)
 func (s *slot) live() bool {
 	st := s.state.Load()
 	return st == slotPending || st == slotUnchecked || st == slotReady
+}
+
+// atRest reports whether the slot has a block whose record is on disk.
+func (s *slot) atRest() bool {
+	st := s.state.Load()
+	return st == slotUnchecked || st == slotReady
 }
 
 // written is the writer's edge: false means that the block was dropped.

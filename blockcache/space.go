@@ -122,7 +122,10 @@ func (p *space) carve(n, hole uint32) {
 // append makes n the tile behind the frontier.
 func (p *space) append(n, units uint32) {
 	s := p.slots.at(n)
-	s.start, s.units, s.left, s.right = p.frontier, units, p.last, 0
+	if s.start != p.frontier { // or else readers have it already
+		s.start = p.frontier
+	}
+	s.units, s.left, s.right = units, p.last, 0
 	if p.last != 0 {
 		p.slots.at(p.last).right = n
 	}

@@ -3,6 +3,7 @@ package blockcache
 import (
 	"bytes"
 	"errors"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"sync/atomic"
@@ -41,6 +42,45 @@ func TestS51_TTLBlocksBecomeNormalOnes(t *testing.T) {
 
 // A byte goes bad on disk under a block that nobody reads: the scrubber drops
 // the block, and counts it once.
+// aging lets all TTL blocks grow old in the middle of some writes.
+type aging struct {
+	file
+	writes *int
+	age    func()
+}
+
+func (f aging) WriteAt(p []byte, off int64) (int, error) {
+	if *f.writes++; *f.writes%17 == 0 {
+		f.age()
+	}
+	return f.file.WriteAt(p, off)
+}
+
+// TTL blocks grow old while they are moved to other places: what is on its way
+// is in no queue, and must be left alone.
+func TestS51_LC26_BlocksGrowOldWhileTheyMove(t *testing.T) {
+	o, writes := options(t.TempDir(), 2<<20, 64*kib), 0
+	var c *Cache
+	o.open = func(dir *os.Root, name string) (file, error) {
+		f, err := openDiskFile(dir, name)
+		return aging{f, &writes, func() {
+			for range ages + 1 {
+				c.volumes[0].expire()
+			}
+		}}, err
+	}
+	c = open(t, o)
+	rng := rand.New(rand.NewPCG(5, 6))
+	for i := range 4000 {
+		offer(c, i, 0, 1+rng.IntN(1+i*16)%(64*kib), block.QueueTTL)
+		flush(t, c)
+	}
+	invariants(t, c)
+	if m := c.Metrics(); m.MovedBytes == 0 || m.Expired == 0 {
+		t.Errorf("nothing moved or grew old: %+v", m)
+	}
+}
+
 func TestS13_LC13_ScrubberFindsFlippedBytes(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {

@@ -17,6 +17,7 @@ type volume struct {
 	dir       string
 	blockSize int64
 	capacity  int64 // bytes of disk, for everything
+	shares    [queueCount]int
 	log       *slog.Logger
 	index     *index
 	count     *counters
@@ -25,8 +26,8 @@ type volume struct {
 	set       *Settings
 	diskUse   func(dir string) diskUse
 	ioTimeout time.Duration
-	// identity is the data file, to be known again by.
-	identity os.FileInfo
+	// identity is the files, to be known again by.
+	identity [4]os.FileInfo
 	// complaint is the keeper's: what it has logged last.
 	complaint string
 
@@ -56,6 +57,8 @@ type volume struct {
 		// age is moved on ages times in the life of a TTL block.
 		age       uint8
 		fullUntil time.Time
+		// full: it was said that the disk is full, and not yet that it has room again.
+		full bool
 		// trim: give disk blocks behind the frontier back as it moves.
 		trim bool
 		// closed: no more jobs; finished: the writer has gone, and the last lease
@@ -93,6 +96,10 @@ type volume struct {
 	idle chan struct{}
 	// stop ends the keeper, kept is closed when it has gone.
 	stop, kept chan struct{}
+	// tried is closed when the keeper has tried to bring the volume up for the
+	// first time, with firstErr.
+	tried    chan struct{}
+	firstErr error
 
 	// checking keeps readers from verifying the same block side by side.
 	checking [64]sync.Mutex
@@ -107,10 +114,10 @@ const (
 
 func newVolume(number uint8, p Path, o Options) *volume {
 	v := &volume{
-		number: number, dir: p.Dir, blockSize: o.blockSize(), capacity: p.TotalBytes,
+		number: number, dir: p.Dir, blockSize: o.blockSize(), capacity: p.TotalBytes, shares: p.shares(),
 		log: o.Logger, slots: newSlotTable(maxSlots(p.TotalBytes)),
 		wake: make(chan struct{}, 1), idle: make(chan struct{}),
-		stop: make(chan struct{}), kept: make(chan struct{}),
+		stop: make(chan struct{}), kept: make(chan struct{}), tried: make(chan struct{}),
 		opener: o.open, ioTimeout: o.IOTimeout, coldReads: make(chan struct{}, maxColdReads),
 	}
 	if v.opener == nil {
@@ -132,7 +139,8 @@ func newVolume(number uint8, p Path, o Options) *volume {
 	v.mu.policy.slots = &v.slots
 	v.mu.yield, v.mu.capacity = noYield, p.TotalBytes
 	v.resetLocked()
-	v.mu.policy.setShares(v.mu.space.limit, p.shares())
+	v.mu.policy.setShares(v.mu.space.limit, v.shares)
+	v.mu.policy.setFillPercent(v.set.FillPercent.Load())
 	v.pending.bufs = map[uint32]*block.Buf{}
 	return v
 }
@@ -142,24 +150,28 @@ func (v *volume) resetLocked() {
 	v.mu.space = space{slots: &v.slots, mayUse: v.mayUseSlot}
 	v.mu.objects = newObjectTable()
 	v.mu.ceiling, v.mu.fullUntil = maxSlots(v.capacity), time.Time{}
-	v.mu.reserved, v.mu.trim = 0, false
+	v.mu.reserved, v.mu.trim, v.mu.full = 0, false, false
 	v.fitLocked(0, 0)
 }
 
-// start brings the volume up and starts its writer and its keeper, which close
-// stops. A directory that can't be used now is tried again; only one that
-// belongs to somebody else is an error.
-func (v *volume) start() error {
+// start starts the writer and the keeper, which brings the volume up first;
+// close stops them. A directory that can't be used now is tried again; only one
+// that belongs to somebody else is an error. One that takes longer than wait is
+// not waited for.
+func (v *volume) start(wait time.Duration) error {
 	v.mu.down = true
-	err := v.bringUp()
-	if errors.Is(err, errLocked) || errors.Is(err, ErrFormat) {
-		return err
-	}
-	if err != nil {
-		v.complain(err)
-	}
 	go v.write() // until close
 	go v.keep()  // until close
+	limit := time.NewTimer(wait)
+	defer limit.Stop()
+	select {
+	case <-v.tried:
+		if errors.Is(v.firstErr, errLocked) || errors.Is(v.firstErr, ErrFormat) {
+			v.close()
+			return v.firstErr
+		}
+	case <-limit.C:
+	}
 	return nil
 }
 
@@ -216,16 +228,15 @@ func (v *volume) mayUseCell(high uint32) bool { return v.fitLocked(v.mu.space.hi
 // maxSlots is how many tiles a file of that many bytes can have.
 func maxSlots(capacity int64) uint32 { return uint32(capacity/unit) + 1 }
 
-// takeLocked makes room for a block of so many units, if need be by evicting
-// others, and returns its slot; 0 when all that could go is held. first is the
+// takeLocked makes room for a block, if need be by evicting others, and returns its slot; 0 when all that could go is held. first is the
 // block to evict before all others, 0 for none. Where the bytes will lie is for
 // the writer to find.
-func (v *volume) takeLocked(units uint32, queue block.Queue, first uint32) uint32 {
-	for v.mu.space.free() < int64(units) {
+func (v *volume) takeLocked(w wish, first uint32) uint32 {
+	for v.mu.space.free() < int64(w.units) {
 		n := first
 		if n == 0 {
 			v.mu.policy.ghosts.fit(int(v.mu.space.high))
-			n = v.mu.policy.victim(queue, units)
+			n = v.mu.policy.victim(w)
 		}
 		if n == 0 {
 			return 0
@@ -233,7 +244,7 @@ func (v *volume) takeLocked(units uint32, queue block.Queue, first uint32) uint3
 		v.evictLocked(n)
 		first = 0
 	}
-	n := v.mu.space.promise(units)
+	n := v.mu.space.promise(w.units)
 	if n == 0 && len(v.mu.jobs) == 0 {
 		v.pushLocked(job{kind: jobRoom})
 	}
@@ -393,6 +404,11 @@ func (v *volume) close() {
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	v.finishLocked()
+}
+
+// finishLocked lets go of all blocks, and of the files with the last of them.
+func (v *volume) finishLocked() {
 	v.mu.dying++ // keeps the files open until all blocks are out
 	v.mu.finished = true
 	v.retireAllLocked()
@@ -403,6 +419,9 @@ func (v *volume) close() {
 
 // retireAllLocked empties the volume; held blocks go when they are released.
 func (v *volume) retireAllLocked() {
+	for v.mu.policy.fills.oldest != 0 {
+		v.retireLocked(v.mu.policy.fills.oldest)
+	}
 	for i := range v.mu.policy.queues {
 		q := &v.mu.policy.queues[i]
 		for _, l := range [...]*list{&q.probation, &q.protected} {

@@ -145,7 +145,7 @@ func TestOB07_BlocksThatComeTwiceAtOnce(t *testing.T) {
 	})
 }
 
-func TestOB07_ReadersOfOneBlockAreBookedOnce(t *testing.T) {
+func TestSF05OB07_ReadersOfOneBlockAreBookedOnce(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.learn()
 		w.know(tablet(), candidate(1, "cg_read"))

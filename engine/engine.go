@@ -21,6 +21,7 @@ import (
 	"headstart/engine/object"
 	"headstart/engine/plan"
 	"headstart/engine/profile"
+	"headstart/engine/timeline"
 	"headstart/pools"
 	"headstart/shards"
 )
@@ -90,6 +91,8 @@ type Options struct {
 	Table     *shards.Table
 	Breakers  *shards.Breakers
 	Profiles  *profile.Profiles
+	// Timelines keeps what slow reads have waited for; it may be nil.
+	Timelines *timeline.Log
 	Settings  *Settings
 	// Races bounds max_concurrent_peer_races, RaceGets the store legs beside
 	// them (max_peer_race_s3_thread_num).
@@ -136,6 +139,8 @@ type Engine struct {
 	budget                  budget
 	far                     allowance
 	getLatency, fillLatency shards.Latency
+	// unmatched is the fill group that was warned of last.
+	unmatched atomic.Pointer[string]
 
 	// ctx ends with Close. done counts the engine's goroutines; it grows while
 	// life is locked and not closed.
@@ -174,16 +179,24 @@ func New(o Options) (*Engine, error) {
 		began:    time.Now(),
 	}
 	e.budget.milli.Store(burstGets)
-	for obj, meta := range o.Cache.Objects {
-		// Learned before the restart, nobody knows when: what may change is looked at
-		// again before it is used.
-		e.objects.Learn(object.KeyOf(obj, meta.Version), meta, time.Time{})
-	}
+	e.LearnCached()
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	if o.Directory != nil && o.Table != nil {
 		e.done.Go(e.runLookups) // ends with e.ctx
 	}
 	return e, nil
+}
+
+// LearnCached takes over what the cache knows of objects. New does so; whoever
+// opens the cache without waiting for all of it does so again when it is there.
+func (e *Engine) LearnCached() {
+	for obj, meta := range e.Cache.Objects {
+		// Learned before the restart, nobody knows when: what may change is looked at
+		// again before it is used.
+		if key := object.KeyOf(obj, meta.Version); e.objects.Get(key) == nil {
+			e.objects.Learn(key, meta, time.Time{})
+		}
+	}
 }
 
 // Close cancels the fetches under way, stops the engine's goroutines and waits

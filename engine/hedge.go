@@ -4,7 +4,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"headstart/engine/block"
 	"headstart/shards"
 )
 
@@ -43,8 +42,12 @@ const (
 
 // earn adds percent of a GET.
 func (b *budget) earn(percent int64) {
-	if b.milli.Add(percent*oneGet/100) > burstGets {
-		b.milli.Store(burstGets)
+	for {
+		now := b.milli.Load()
+		sum := min(now+percent*oneGet/100, burstGets)
+		if sum == now || b.milli.CompareAndSwap(now, sum) {
+			return
+		}
 	}
 }
 
@@ -152,16 +155,7 @@ func (t *task) noteRace(peerWon bool) {
 		t.e.Breakers.NoteRace(c.Addr, true)
 		return
 	}
-	if addr, ok := t.leg.late(); ok {
-		t.e.Breakers.NoteRace(addr, false)
+	if t.leg.late != nil {
+		t.e.Breakers.NoteRace(*t.leg.late, false)
 	}
-}
-
-// late returns the candidate whose call was under way when the race was over.
-// Valid after the leg has ended.
-func (p *peerLeg) late() (block.Addr, bool) {
-	if n := len(p.results); n > 0 && p.results[n-1].Outcome == block.OutcomeCancelled {
-		return p.results[n-1].Addr, true
-	}
-	return block.Addr{}, false
 }

@@ -11,6 +11,7 @@ import (
 	"headstart/engine/flight"
 	"headstart/engine/object"
 	"headstart/engine/plan"
+	"headstart/engine/timeline"
 )
 
 // stale reports that an object which may change was learned too long ago.
@@ -37,23 +38,27 @@ func (e *Engine) Current(o block.Object, version block.Version) *object.Known {
 // then a block of it, for the reader to use or release.
 func (e *Engine) resolve(ctx context.Context, r *Reader) (known *object.Known, first slot, err error) {
 	key := object.KeyOf(r.req.Object, r.req.Version)
-	for again := 0; again <= maxAgain; again++ {
+	for again := 0; ; again++ {
 		known = e.objects.Get(key)
-		if known != nil && (again > 0 || !e.stale(known, r.req.Version)) {
+		switch {
+		case known != nil && !e.stale(known, r.req.Version):
 			return known, slot{}, nil
+		case again > maxAgain:
+			return nil, slot{}, r.fail(flight.ErrRetry)
 		}
+		r.begin()
 		f, lead := e.learning.Join(learningID(&r.req))
 		if lead {
 			e.startLearning(r, key, known, f)
 		}
-		res, err := f.Wait(ctx)
+		res, err := r.wait(ctx, f, lead, uint64(max(r.req.Offset, 0)/e.BlockSize))
 		if err == nil {
 			err = res.Err
 		}
 		if err == nil && res.Buf != nil {
 			first = slot{index: res.Index, lease: res.Buf.Retain().Lease(), result: res, lead: lead}
 		}
-		f.Leave()
+		e.count.wastedBytes.Add(f.Leave())
 		if known = e.objects.Get(key); known != nil && err == nil {
 			return known, first, nil
 		}
@@ -67,7 +72,6 @@ func (e *Engine) resolve(ctx context.Context, r *Reader) (known *object.Known, f
 			return nil, slot{}, err
 		}
 	}
-	return nil, slot{}, r.fail(flight.ErrRetry)
 }
 
 // learningID names the flight that finds out what an object is. It is no block:
@@ -87,7 +91,12 @@ func (e *Engine) startLearning(r *Reader, key object.Key, known *object.Known, f
 	if known != nil {
 		fetch := flight.NewFetch(context.Background())
 		fetch.Lead(f)
-		if !e.start(func() { e.revalidate(fetch, key, known, f) }) { // ends with the store's answer, or fetch
+		trace := r.trace
+		step := trace.Start(timeline.Check, block.Addr{}, block.Run{})
+		if !e.start(func() {
+			e.revalidate(fetch, key, known, f)
+			trace.End(step, "", 0)
+		}) { // ends with the store's answer, or fetch
 			f.Land(flight.Result{Err: r.fail(errClosed)})
 		}
 		return
@@ -95,7 +104,7 @@ func (e *Engine) startLearning(r *Reader, key object.Key, known *object.Known, f
 	most := min(int(e.Settings.ObjectStorageGetMaxBlocks.Load()), block.MaxRun)
 	run := plan.Learn(e.geometry, r.req.Offset, r.req.Size, most)
 	if r.mode.flights == nil {
-		r.mode = e.decide(&r.req, r.query)
+		r.mode = e.decide(&r.req, r.query, r.trace)
 	}
 	r.learned = run
 	t := e.newTask(r.mode, r.request(run, block.UnknownMeta(r.req.Version)), nil)
@@ -114,15 +123,10 @@ func (e *Engine) revalidate(fetch *flight.Fetch, key object.Key, known *object.K
 	defer fetch.End()
 	defer context.AfterFunc(e.ctx, fetch.End)()
 	result := flight.Result{Err: flight.ErrRetry}
-	defer func() {
-		if p := recover(); p != nil {
-			e.panicked(key.Object, fmt.Errorf("panic: %v", p))
-		}
-		f.Land(result)
-	}()
+	defer func() { f.Land(result) }()
 	ctx, cancel := context.WithTimeout(fetch.Context(), revalidateTimeout)
 	defer cancel()
-	meta, err := e.Origin.Head(ctx, key.Object)
+	meta, err := e.head(ctx, key.Object)
 	switch {
 	case e.ctx.Err() != nil:
 		result.Err = &block.Error{Op: "read", Object: key.Object, Err: errClosed}
@@ -144,6 +148,17 @@ func (e *Engine) revalidate(fetch *flight.Fetch, key object.Key, known *object.K
 	result.Err = nil
 }
 
+// head asks the store what an object is; a panic is no answer.
+func (e *Engine) head(ctx context.Context, o block.Object) (meta block.Meta, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic: %v", p)
+			e.panicked(o, err)
+		}
+	}()
+	return e.Origin.Head(ctx, o)
+}
+
 // learn takes the first word of a reply on an object that nothing was known of:
 // what it is. The rest of the run becomes flights that any reader can join, and
 // whoever waited to learn goes on, with the first block if there is one.
@@ -151,7 +166,13 @@ func (t *task) learn(meta block.Meta, piece block.Piece, res flight.Result) bool
 	if !meta.Known() {
 		return false
 	}
-	t.known = t.e.objects.Learn(object.KeyOf(t.req.Object, t.req.Meta.Version), meta, time.Now())
+	// A peer does not say how long ago it has learned, and a chain of peers could
+	// pass on for ever what has changed: this read goes by it, the next one looks.
+	learned := time.Time{}
+	if t.direct || res.Source == block.SourceStore {
+		learned = time.Now()
+	}
+	t.known = t.e.objects.Learn(object.KeyOf(t.req.Object, t.req.Meta.Version), meta, learned)
 	table := t.mode.flights
 	for i := range uint64(block.MaxRun) {
 		index := t.req.Run.First + i

@@ -77,6 +77,48 @@ func TestPR15_LosersEndAtOnceAndAreCounted(t *testing.T) {
 	})
 }
 
+// Many readers, a peer of 1 MB/s and a store that always wins: no call outlives its
+// race, the peer stops sending, and nothing is moved that is not in the books.
+func TestPR15_ManyLosersEndAtOnce(t *testing.T) {
+	const misses = 500
+	inWorld(t, func(w *world) {
+		w.put(2*misses, "v1")
+		w.learn()
+		w.e.RaceGets.SetLimit(misses)
+		w.e.Races.SetLimit(misses)
+		w.know(tablet(), candidate(1, "cg_a"))
+		w.peer(1, always(reply{after: 30 * time.Millisecond, gap: 200 * time.Millisecond}))
+		done := make(chan error, misses)
+		for n := range misses {
+			go func() {
+				_, err := w.read(int64(2*n)*testBlock, 2*testBlock)
+				done <- err
+			}()
+		}
+		for range misses {
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		}
+		synctest.Wait()
+		ended, sent := w.since(), int64(0)
+		for _, c := range w.calls() {
+			sent += c.bytes
+			if c.closed < 0 || c.closed > ended {
+				t.Fatalf("a call is still running when its reader is served: %+v", c)
+			}
+		}
+		time.Sleep(time.Minute)
+		m := w.e.Metrics()
+		if len(w.calls()) != misses || m.PeerBytes != sent || sent > misses*testBlock {
+			t.Errorf("%d calls, %d bytes sent, %d counted; each gave one block before it lost", len(w.calls()), sent, m.PeerBytes)
+		}
+		if used := (2*misses - 1) * int64(testBlock); m.PeerBytes+m.StoreBytes-m.WastedBytes-testBlock != used {
+			t.Errorf("%d bytes in, %d wasted, %d used", m.PeerBytes+m.StoreBytes, m.WastedBytes, used)
+		}
+	})
+}
+
 func TestPR17_AttemptsDoNotMultiply(t *testing.T) {
 	for _, race := range []bool{true, false} {
 		inWorld(t, func(w *world) {
@@ -122,7 +164,7 @@ func TestPR18_SilentCandidatesCostTheirDeadlineEach(t *testing.T) {
 	})
 }
 
-func TestS13_PR20_CorruptPeerIsNeverBelieved(t *testing.T) {
+func TestS13PR20_CorruptPeerIsNeverBelieved(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.know(tablet(), candidate(1, "cg_a"), candidate(2, "cg_b"))
 		w.peer(1, always(reply{after: time.Millisecond, corrupt: true}))

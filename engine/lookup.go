@@ -18,8 +18,11 @@ const (
 	lookupBatch = 256
 	// lookupTimeout is how long the FE may take for one question.
 	lookupTimeout = 2 * time.Second
-	// refreshInterval is how often lists in use are looked at for their age.
+	// refreshInterval is how often lists in use are looked at for their age,
+	// maxRefresh how many of them are refreshed then: more than the share of a full
+	// table with the default settings.
 	refreshInterval = 30 * time.Second
+	maxRefresh      = 1 << 17
 	// warnInterval is the least time between two complaints about the FE.
 	warnInterval = 30 * time.Second
 )
@@ -54,37 +57,55 @@ func (e *Engine) runLookups() {
 	refresh := time.NewTicker(refreshInterval)
 	defer refresh.Stop()
 	batch := make([]lookup, 0, lookupBatch)
+	var due []block.Route
 	var warned time.Time
 	for {
-		select {
-		case <-e.ctx.Done():
-			return
-		case l := <-e.lookups:
-			batch = append(batch[:0], l)
-		case <-refresh.C:
-			batch = batch[:0]
-			for _, route := range e.Table.DueForRefresh(lookupBatch) {
-				if e.Table.BeginLookup(route) {
-					batch = append(batch, lookup{route: route, started: time.Now()})
-				}
-			}
-		}
-		for more := true; more && len(batch) < lookupBatch; {
+		batch = batch[:0]
+		if len(due) == 0 {
 			select {
+			case <-e.ctx.Done():
+				return
 			case l := <-e.lookups:
 				batch = append(batch, l)
-			default:
-				more = false
+			case <-refresh.C:
+				share := e.Table.RefreshShare(refreshInterval)
+				due = e.Table.DueForRefresh(max(lookupBatch, min(share, maxRefresh)))
 			}
 		}
+		batch, due = e.fillBatch(batch, due)
 		if len(batch) == 0 {
 			continue
 		}
-		if err := e.askDirectory(batch); err != nil && e.ctx.Err() == nil && time.Since(warned) >= warnInterval {
+		err := e.askDirectory(batch)
+		if err == nil {
+			continue
+		}
+		due = nil // they are due the next time as well
+		if e.ctx.Err() == nil && time.Since(warned) >= warnInterval {
 			warned = time.Now()
 			e.Logger.Warn("the FE does not answer; reads go to known peers and object storage", "error", err)
 		}
 	}
+}
+
+// fillBatch adds to a question what readers wait for, and as much of due as has
+// room behind that. It returns what is left of due.
+func (e *Engine) fillBatch(batch []lookup, due []block.Route) ([]lookup, []block.Route) {
+	for more := true; more && len(batch) < lookupBatch; {
+		select {
+		case l := <-e.lookups:
+			batch = append(batch, l)
+		default:
+			more = false
+		}
+	}
+	for len(due) > 0 && len(batch) < lookupBatch {
+		if e.Table.BeginLookup(due[0]) {
+			batch = append(batch, lookup{route: due[0], started: time.Now()})
+		}
+		due = due[1:]
+	}
+	return batch, due
 }
 
 // findAll is one question to the Directory, whose panic is no more than a

@@ -57,9 +57,6 @@ func TestS02_SilentFEDelaysNobody(t *testing.T) {
 }
 
 func TestS29_LookupsThatFailBackOff(t *testing.T) {
-	if testing.Short() {
-		t.Skip("an hour of reads, one every few milliseconds, takes minutes under the race detector")
-	}
 	for name, answer := range map[string]error{"empty": nil, "failed": errors.New("no FE")} {
 		inWorld(t, func(w *world) {
 			w.put(2000, "v1")
@@ -110,6 +107,31 @@ func TestS29_ListsInUseAreRefreshedBehindTheReads(t *testing.T) {
 		time.Sleep(30 * time.Minute) // nobody reads
 		if n := len(w.lookups()) - asked; n > 2 {
 			t.Errorf("%d look-ups for a list that nobody uses", n)
+		}
+	})
+}
+
+// A busy node has many lists in use: all of them are refreshed in time.
+func TestS29_RefreshKeepsUpWithManyTablets(t *testing.T) {
+	const tablets = 5000
+	inWorld(t, func(w *world) {
+		w.setLookup(func(r block.Route) ([]shards.Candidate, error) { return []shards.Candidate{candidate(1, "cg_a")}, nil })
+		for id := range int64(tablets) {
+			w.know(block.TabletRoute(id+1), candidate(1, "cg_a"))
+		}
+		for w.since() < 930*time.Second { // the refresh interval of 600 s, and half of it
+			time.Sleep(100 * time.Second)
+			for id := range int64(tablets) { // in use
+				r := block.TabletRoute(id + 1)
+				w.e.Table.Note(r, w.e.Table.Candidates(r), []shards.Result{{Addr: peerAddr(1), Outcome: block.OutcomeBusy}})
+			}
+		}
+		seen := map[block.Route]bool{}
+		for _, r := range w.lookups() {
+			seen[r] = true
+		}
+		if len(seen) != tablets {
+			t.Errorf("%d of %d lists were refreshed", len(seen), tablets)
 		}
 	})
 }

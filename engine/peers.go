@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"headstart/engine/block"
+	"headstart/engine/timeline"
 	"headstart/shards"
 )
 
@@ -33,9 +34,16 @@ type peerLeg struct {
 	// ready are pieces that Next has to hand out before it reads on.
 	ready []block.Piece
 	meta  block.Meta
+	// filling: the race has been told that the current candidate fills. again: it
+	// is to be asked for what it fills.
+	filling, again bool
 	// waited: a candidate was filling, and was asked to answer when it had the
-	// blocks. Valid after the leg has ended.
+	// blocks. late is the candidate whose call was under way when the leg first
+	// ended. Valid after the leg has ended.
 	waited bool
+	late   *block.Addr
+	// sent: somebody was called; else there was no race.
+	sent bool
 	// served is the candidate whose bytes the leg hands out: written before the
 	// first of them, read by the task that gets them.
 	served atomic.Pointer[shards.Candidate]
@@ -45,6 +53,8 @@ type peerLeg struct {
 type peerCall struct {
 	candidate shards.Candidate
 	stream    block.Stream
+	// step is the call in the timeline.
+	step timeline.ID
 	// ticket and cancel are the call's end, but for probes, which end themselves.
 	ticket  shards.Ticket
 	cancel  context.CancelFunc
@@ -58,16 +68,32 @@ type peerCall struct {
 	worst block.Outcome
 }
 
-// open implements race.Open.
+// open implements race.Open. A race may open the leg once more, when object
+// storage has failed and the leg that was stopped for it has ended.
 func (p *peerLeg) open(ctx context.Context, run block.Run) (block.Stream, error) {
-	p.ctx, p.run = ctx, run
+	p.ctx, p.run, p.next, p.results = ctx, run, 0, nil
+	p.filling, p.again = false, false
+	p.served.Store(nil)
 	if group := p.e.Settings.PeerCacheFillComputeGroupID.Load(); group != nil {
 		p.fillGroup = *group
 	}
 	if p.fillGroup != "" && !p.hasFillGroup() {
-		p.e.count.fillGroupUnmatched.Add(1)
+		p.e.noteUnmatched(p.fillGroup)
 	}
 	return p, nil
+}
+
+// noteUnmatched counts a read whose candidates are all of other groups than the
+// one that is to fill, and says so once for each value of the key: it may be a
+// group's name, not its id (CF-08).
+func (e *Engine) noteUnmatched(group string) {
+	e.count.fillGroupUnmatched.Add(1)
+	if last := e.unmatched.Load(); last != nil && *last == group {
+		return
+	}
+	if last := e.unmatched.Swap(&group); last == nil || *last != group {
+		e.Logger.Warn("no candidate belongs to the fill group: is it given by its name instead of its id?", "peer_cache_fill_compute_group_id", group)
+	}
 }
 
 func (p *peerLeg) hasFillGroup() bool {
@@ -95,39 +121,73 @@ func (p *peerLeg) Next() (block.Piece, error) {
 				return block.Piece{}, err
 			}
 		}
+		if p.again {
+			if p.again = false; !p.askAgain() {
+				p.over()
+			}
+			continue
+		}
 		piece, err := p.call.stream.Next()
 		switch {
 		case err == nil && piece.Status == block.StatusData:
-			p.meta = p.call.stream.Meta()
-			if !p.req.Meta.Known() && !p.meta.Known() {
-				piece.Buf.Release() // bytes of an object of which nobody knows the size
-				p.hangUp(block.OutcomeError)
-				continue
-			}
-			p.firstData()
-			if p.e.isFar(&p.call.candidate) {
-				p.e.far.spend(int64(len(piece.Buf.Bytes())))
-			}
-			p.ready = append(p.ready, piece)
+			p.data(piece)
 		case err == nil && piece.Status == block.StatusFilling:
 			p.call.fill(piece.Index, p.run)
-			p.ready = append(p.ready, piece)
-		case err == io.EOF && p.call.filling.Want != 0 && p.askAgain():
 		case err == nil:
 			p.call.lacks = append(p.call.lacks, block.Piece{Index: piece.Index, Status: block.StatusNotFound})
 			p.call.worst = max(p.call.worst, piece.Status.Outcome())
-		case err == io.EOF && p.served.Load() != nil:
-			p.hangUp(block.OutcomeHit)
-			return block.Piece{}, io.EOF
+		case err == io.EOF && p.call.filling.Want != 0:
+			p.tell()
+			p.again = true
 		case err == io.EOF:
-			p.meta = p.call.stream.Meta()
-			p.hangUp(max(p.call.worst, block.OutcomeMiss))
+			p.over()
 		default:
 			p.hangUp(p.outcomeOf(err))
 			if p.served.Load() != nil || p.ctx.Err() != nil {
 				return block.Piece{}, err
 			}
 		}
+	}
+}
+
+// data takes a block of the current candidate.
+func (p *peerLeg) data(piece block.Piece) {
+	p.meta = p.call.stream.Meta()
+	if !p.req.Meta.Known() && !p.meta.Known() {
+		piece.Buf.Release() // bytes of an object of which nobody knows the size
+		p.hangUp(block.OutcomeError)
+		return
+	}
+	p.firstData()
+	p.mode.trace.Got(p.call.step, len(piece.Buf.Bytes()))
+	if p.e.isFar(&p.call.candidate) {
+		p.e.far.spend(int64(len(piece.Buf.Bytes())))
+	}
+	p.ready = append(p.ready, piece)
+}
+
+// over ends a call whose reply has come to its end.
+func (p *peerLeg) over() {
+	if p.served.Load() != nil {
+		p.hangUp(block.OutcomeHit)
+		return
+	}
+	p.meta = p.call.stream.Meta()
+	p.hangUp(max(p.call.worst, block.OutcomeMiss))
+}
+
+// tell passes on what the candidate does not bring, which is the store's turn
+// then (S12), and behind it that it fills. Who is asked next is not asked for
+// what the store reads.
+func (p *peerLeg) tell() {
+	for _, piece := range p.call.lacks {
+		p.run = p.run.Without(piece.Index)
+	}
+	p.ready = append(p.ready, p.call.lacks...)
+	p.call.lacks = nil
+	if p.call.filling.Want != 0 && !p.filling {
+		p.filling = true
+		p.ready = append(p.ready, block.Piece{Index: p.run.First, Status: block.StatusFilling})
 	}
 }
 
@@ -141,8 +201,7 @@ func (p *peerLeg) outcomeOf(err error) block.Outcome {
 	return block.OutcomeOf(err, cancelled)
 }
 
-// firstData notes that the current candidate has answered with bytes: what it
-// lacks is the store's turn, so that goes to the race first (S12).
+// firstData notes that the current candidate has answered with bytes.
 func (p *peerLeg) firstData() {
 	if p.served.Load() != nil {
 		return
@@ -154,7 +213,7 @@ func (p *peerLeg) firstData() {
 		p.e.fillLatency.Observe(time.Since(p.call.began))
 	}
 	p.served.Store(c)
-	p.ready = append(p.ready, p.call.lacks...)
+	p.tell()
 	if c.GroupID == p.e.GroupID {
 		p.e.count.sameGroupReads.Add(1)
 	} else {
@@ -213,6 +272,7 @@ func (e *Engine) isFar(c *shards.Candidate) bool {
 // reports false, with the outcome noted, when the call could not even be sent.
 func (p *peerLeg) ask(c shards.Candidate, ticket shards.Ticket, run block.Run, wait bool) bool {
 	s := p.e.Settings
+	p.sent = true
 	req := *p.req
 	req.Run, req.Wait = run, wait
 	limit := s.PeerReadRPCTimeoutMS.Load()
@@ -220,14 +280,15 @@ func (p *peerLeg) ask(c shards.Candidate, ticket shards.Ticket, run block.Run, w
 		req.Fill = true
 		limit = s.PeerServerCacheFillTimeoutMS.Load()
 	}
+	step := p.mode.trace.Start(timeline.Peer, c.Addr, run)
 	if p.e.Breakers.Silent(c.Addr) {
 		// Somebody has to see the end of the call, whoever wins (S28).
-		p.call = &peerCall{candidate: c, started: time.Now()}
+		p.call = &peerCall{candidate: c, started: time.Now(), step: step}
 		p.call.stream = p.e.startProbe(p.ctx, time.Duration(limit)*time.Millisecond, c.Addr, &req, ticket)
 		return true
 	}
 	ctx, cancel := context.WithTimeout(p.ctx, time.Duration(limit)*time.Millisecond)
-	p.call = &peerCall{candidate: c, ticket: ticket, cancel: cancel, started: time.Now()}
+	p.call = &peerCall{candidate: c, ticket: ticket, cancel: cancel, started: time.Now(), step: step}
 	stream, err := p.e.callPeer(ctx, c.Addr, &req)
 	if err != nil {
 		p.hangUp(p.outcomeOf(err))
@@ -255,6 +316,7 @@ func (p *peerLeg) askAgain() bool {
 	}
 	p.e.Breakers.Observe(old.candidate.Addr, time.Since(old.started))
 	p.waited = true
+	p.mode.trace.End(old.step, "filling", old.queued())
 	old.end(block.OutcomeHit)
 	ticket, ok := p.e.Breakers.Allow(old.candidate.Addr)
 	if !ok {
@@ -280,6 +342,7 @@ func (e *Engine) callPeer(ctx context.Context, addr block.Addr, req *block.Fetch
 func (p *peerLeg) hangUp(o block.Outcome) {
 	call := p.call
 	p.call = nil
+	p.mode.trace.End(call.step, o.String(), call.queued())
 	call.end(o)
 	switch o {
 	case block.OutcomeCorrupt:
@@ -292,6 +355,18 @@ func (p *peerLeg) hangUp(o block.Outcome) {
 		p.e.Breakers.Observe(call.candidate.Addr, time.Since(call.started))
 	}
 	p.results = append(p.results, shards.Result{Addr: call.candidate.Addr, Outcome: o})
+	if p.filling && p.served.Load() == nil {
+		p.filling = false
+		p.ready = append(p.ready, block.Piece{Index: p.run.First, Status: block.StatusFillTimeout})
+	}
+}
+
+// queued returns how long the peer has kept the call in its queue, if it said.
+func (c *peerCall) queued() time.Duration {
+	if q, ok := c.stream.(block.Queued); ok {
+		return q.Waited()
+	}
+	return 0
 }
 
 // end closes the call's stream and tells the breaker how it went.
@@ -316,6 +391,9 @@ func (p *peerLeg) Close() {
 		p.hangUp(block.OutcomeError)
 	default:
 		p.hangUp(p.outcomeOf(context.Canceled))
+	}
+	if n := len(p.results); n > 0 && p.late == nil && p.results[n-1].Outcome == block.OutcomeCancelled {
+		p.late = &p.results[n-1].Addr
 	}
 	for _, piece := range p.ready {
 		if piece.Buf != nil {

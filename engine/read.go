@@ -11,6 +11,7 @@ import (
 	"headstart/engine/object"
 	"headstart/engine/plan"
 	"headstart/engine/profile"
+	"headstart/engine/timeline"
 )
 
 // maxAgain bounds how often one read looks again for a block whose fetch ended
@@ -24,9 +25,13 @@ const maxAgain = 3
 func (e *Engine) Read(ctx context.Context, req *block.Read, dst []byte) (int, block.Source, error) {
 	want := *req
 	want.Size = int64(len(dst))
-	e.count.reads.Add(1)
+	if err := unpack(&want); err != nil {
+		e.count.reads.Add(1)
+		e.count.readErrors.Add(1)
+		return 0, block.SourceNone, err
+	}
 	for again := 0; ; again++ {
-		n, src, err := e.readOnce(ctx, &want, dst)
+		n, src, err := e.readOnce(ctx, &want, dst, again == 0)
 		if err == nil || again == maxAgain || !errors.Is(err, block.ErrChanged) {
 			if err != nil {
 				e.count.readErrors.Add(1)
@@ -37,8 +42,8 @@ func (e *Engine) Read(ctx context.Context, req *block.Read, dst []byte) (int, bl
 	}
 }
 
-func (e *Engine) readOnce(ctx context.Context, req *block.Read, dst []byte) (int, block.Source, error) {
-	n, known, done := e.readLocal(req, dst)
+func (e *Engine) readOnce(ctx context.Context, req *block.Read, dst []byte, first bool) (int, block.Source, error) {
+	n, known, done := e.readLocal(req, dst, first)
 	src := block.SourceNone
 	if n > 0 {
 		src = block.SourceLocal
@@ -50,7 +55,8 @@ func (e *Engine) readOnce(ctx context.Context, req *block.Read, dst []byte) (int
 	if err != nil {
 		return n, src, err
 	}
-	defer r.Close()
+	defer func() { r.Close() }()
+	lost := -1 // where bytes vanished last
 	for {
 		v, err := r.Next(ctx)
 		if err == io.EOF {
@@ -62,51 +68,74 @@ func (e *Engine) readOnce(ctx context.Context, req *block.Read, dst []byte) (int
 		if src == block.SourceNone {
 			src = v.Source
 		}
-		k, err := v.Lease.CopyAt(dst[n:n+v.To-v.From], v.From)
+		want := v.To - v.From
+		k, err := v.Lease.CopyAt(dst[n:n+want], v.From)
 		v.Lease.Release()
-		n += k
-		if err == nil && k != v.To-v.From {
-			err = r.fail(io.ErrUnexpectedEOF)
+		if err == nil && k == want {
+			n += k
+			continue
 		}
+		// The disk has lost the block under us and the cache has dropped it: fetch it.
+		if lost == n {
+			return n, src, r.fail(io.ErrUnexpectedEOF)
+		}
+		lost = n
+		again, err := e.open(ctx, req, n, r.known)
 		if err != nil {
 			return n, src, err
 		}
+		r.Close()
+		r = again
 	}
 }
 
 // readLocal is the hit path: it copies blocks from the cache as long as they
 // are there, and reports whether that was all of the read. It allocates
-// nothing, locks nothing and asks nobody.
-func (e *Engine) readLocal(req *block.Read, dst []byte) (n int, known *object.Known, done bool) {
+// nothing, locks nothing and asks nobody. first: the read has not been counted.
+func (e *Engine) readLocal(req *block.Read, dst []byte, first bool) (n int, known *object.Known, done bool) {
+	reads, blocks := int64(0), int64(0)
+	if first {
+		reads = 1
+	}
+	n, blocks, known, done = e.copyLocal(req, dst)
+	e.count.local.Add(reads, blocks, int64(n))
+	if blocks > 0 && req.QueryID != "" {
+		e.Profiles.Get(req.QueryID).AddLocal(req.Kind, blocks, int64(n))
+	}
+	return n, known, done
+}
+
+// copyLocal is readLocal without the books: what a hit counts costs it as much as
+// its look-up, so it is counted once a read.
+func (e *Engine) copyLocal(req *block.Read, dst []byte) (n int, blocks int64, known *object.Known, done bool) {
 	if req.Size == 0 {
-		return 0, nil, true
+		return 0, 0, nil, true
 	}
 	known = e.objects.Get(object.KeyOf(req.Object, req.Version))
 	if known == nil || e.stale(known, req.Version) {
-		return 0, nil, false
+		return 0, 0, nil, false
 	}
-	rng, ok := plan.Clamp(e.geometry, req.Offset, req.Size, known.Meta.Size)
+	rng, ok := e.clamp(req, 0, known.Meta.Size)
 	if !ok {
-		return 0, nil, false
+		return 0, 0, nil, false
 	}
-	query := e.Profiles.Get(req.QueryID)
+	known.NoteRoute(req.Route)
 	for i := range rng.Count {
 		lease, ok := e.Cache.Get(known.Base.At(rng.First + i))
 		if !ok {
-			return n, known, false
+			return n, blocks, known, false
 		}
 		from, to := e.cut(rng, rng.First+i)
 		k, err := lease.CopyAt(dst[n:n+to-from], from)
 		lease.Release()
 		if err != nil || k != to-from {
-			return n, known, false // the cache has dropped the block: fetch it
+			return n, blocks, known, false // the cache has dropped the block: fetch it
 		}
 		n += k
+		blocks++
 		e.growth.Used(known.Base, rng.First+i)
-		e.count.addBlock(block.SourceLocal, k, false)
-		query.AddLocal(req.Kind, int64(k))
 	}
-	return n, known, true
+	return n, blocks, known, true
 }
 
 // cut returns the bytes of block index that lie in rng.
@@ -121,6 +150,8 @@ type Reader struct {
 	e     *Engine
 	req   block.Read
 	query *profile.Query
+	// trace begins with the first miss.
+	trace *timeline.Read
 	known *object.Known
 	rng   plan.Range
 	// next is the block to hand out, ahead the first one not asked for yet; ring
@@ -156,7 +187,12 @@ type slot struct {
 // Reader.
 func (e *Engine) Open(ctx context.Context, req *block.Read) (*Reader, error) {
 	e.count.reads.Add(1)
-	r, err := e.open(ctx, req, 0, nil)
+	want := *req
+	err := unpack(&want)
+	var r *Reader
+	if err == nil {
+		r, err = e.open(ctx, &want, 0, nil)
+	}
 	if err != nil {
 		e.count.readErrors.Add(1)
 		return nil, err
@@ -170,6 +206,7 @@ func (e *Engine) Open(ctx context.Context, req *block.Read) (*Reader, error) {
 func (e *Engine) open(ctx context.Context, req *block.Read, skip int, known *object.Known) (*Reader, error) {
 	r := &Reader{e: e, req: *req, query: e.Profiles.Get(req.QueryID), known: known, given: int64(skip)}
 	if err := r.resolve(ctx); err != nil {
+		r.end(err)
 		return nil, err
 	}
 	return r, nil
@@ -191,15 +228,12 @@ func (r *Reader) resolve(ctx context.Context) error {
 		first.lease.Release()
 		return r.fail(block.ErrChanged)
 	}
-	rest := r.req.Size
-	if rest > 0 {
-		rest -= r.given
-	}
-	rng, ok := plan.Clamp(r.e.geometry, r.req.Offset+r.given, rest, known.Meta.Size)
+	rng, ok := r.e.clamp(&r.req, r.given, known.Meta.Size)
 	if !ok {
 		first.lease.Release()
 		return r.fail(fmt.Errorf("offset %d of an object of %d bytes: %w", r.req.Offset, known.Meta.Size, block.ErrRange))
 	}
+	known.NoteRoute(r.req.Route)
 	r.known, r.rng, r.origin = known, rng, first.result
 	r.origin.Buf = nil // the slot's
 	r.next, r.ahead = rng.First, rng.First
@@ -233,16 +267,22 @@ func (r *Reader) Next(ctx context.Context) (block.View, error) {
 	for r.next < r.rng.First+r.rng.Count {
 		r.ask()
 		view, err := r.receive(ctx)
-		switch {
-		case err == nil:
+		if err == nil {
 			return view, nil
+		}
+		if ctx.Err() == nil && errors.Is(err, flight.ErrRetry) && r.again < maxAgain {
+			r.again++
+			r.retry()
+			continue
+		}
+		r.drop()
+		switch {
+		case ctx.Err() != nil && errors.Is(err, flight.ErrRetry):
+			err = context.Cause(ctx)
 		case ctx.Err() != nil:
-		case errors.Is(err, flight.ErrRetry) && r.again >= maxAgain:
+		case errors.Is(err, flight.ErrRetry):
 			err = r.fail(err)
 		case r.again >= maxAgain:
-		case errors.Is(err, flight.ErrRetry):
-			r.again++
-			continue
 		case errors.Is(err, block.ErrChanged) && r.given == 0:
 			// Nothing has been handed out: the whole read may be of the new version. A
 			// peer may still hold the old one, so object storage tells.
@@ -262,6 +302,7 @@ func (r *Reader) Next(ctx context.Context) (block.View, error) {
 			r.opened = false // counted once
 			r.e.count.readErrors.Add(1)
 		}
+		r.end(err)
 		return block.View{}, err
 	}
 	return block.View{}, io.EOF
@@ -271,12 +312,11 @@ func (r *Reader) Next(ctx context.Context) (block.View, error) {
 func (r *Reader) receive(ctx context.Context) (block.View, error) {
 	s := &r.ring[0]
 	if s.flight != nil {
-		res, err := s.flight.Wait(ctx)
+		res, err := r.wait(ctx, s.flight, s.lead, s.index)
 		if err == nil {
 			err = res.Err
 		}
 		if err != nil {
-			r.Close()
 			return block.View{}, err
 		}
 		s.lease, s.result = res.Buf.Retain().Lease(), res
@@ -294,6 +334,18 @@ func (r *Reader) receive(ctx context.Context) (block.View, error) {
 	return v, nil
 }
 
+// retry asks anew for the block at the head of the ring, whose fetch has ended
+// without it. The others are on their way.
+func (r *Reader) retry() {
+	s := &r.ring[0]
+	s.flight.Leave()
+	fresh, leads := r.find(s.index)
+	*s = fresh
+	if leads {
+		r.fetch([]*flight.Flight{fresh.flight})
+	}
+}
+
 // book counts a block of which the reader gets n bytes. A fetched block moved
 // once, so only the reader that started the fetch counts its bytes.
 func (r *Reader) book(s *slot, n int) {
@@ -305,7 +357,7 @@ func (r *Reader) book(s *slot, n int) {
 	}
 	switch res.Source {
 	case block.SourceLocal:
-		r.query.AddLocal(r.req.Kind, int64(n))
+		r.query.AddLocal(r.req.Kind, 1, int64(n))
 	case block.SourcePeer:
 		r.query.AddPeer(r.req.Kind, res.SameGroup, res.Peer, moved, res.Took)
 	default:
@@ -324,33 +376,51 @@ func (r *Reader) ask() {
 	end := min(r.rng.First+r.rng.Count, r.next+window)
 	var led []*flight.Flight
 	for ; r.ahead < end; r.ahead++ {
-		s := slot{index: r.ahead}
-		id := r.known.Base.At(r.ahead)
-		if lease, ok := r.e.Cache.Get(id); ok {
-			s.lease, s.result.Source = lease, block.SourceLocal
-			r.e.growth.Used(r.known.Base, r.ahead)
-		} else if s = r.join(id); s.lead {
+		s, leads := r.find(r.ahead)
+		if leads {
 			led = append(led, s.flight)
-		} else {
-			r.e.growth.Used(r.known.Base, r.ahead)
-		}
-		if r.learned.Has(r.ahead) && r.origin.Source != block.SourceNone {
-			s.lead = true
-			if s.result.Source == block.SourceLocal {
-				s.result = r.origin
-			}
 		}
 		r.ring = append(r.ring, s)
 	}
 	if len(led) > 0 {
-		r.e.fetch(r.mode, r.request(block.Run{}, r.known.Meta), r.known, led)
+		r.fetch(led)
 	}
+}
+
+func (r *Reader) fetch(led []*flight.Flight) {
+	r.e.fetch(r.mode, r.request(block.Run{}, r.known.Meta), r.known, led)
+}
+
+// find gets a block from the cache, or a share in its fetch, which the read has
+// to start when it leads.
+func (r *Reader) find(index uint64) (s slot, leads bool) {
+	id := r.known.Base.At(index)
+	get := r.e.Cache.Get
+	if r.req.ForPeer {
+		get = r.e.Cache.Peek
+	}
+	if lease, ok := get(id); ok {
+		s = slot{index: index, lease: lease, result: flight.Result{Source: block.SourceLocal}}
+	} else if s = r.join(id); s.lead {
+		leads = true
+	}
+	if !leads {
+		r.e.growth.Used(r.known.Base, index)
+	}
+	if r.learned.Has(index) && r.origin.Source != block.SourceNone {
+		s.lead = true
+		if s.result.Source == block.SourceLocal {
+			s.result = r.origin
+		}
+	}
+	return s, leads
 }
 
 // join makes the read a waiter of block id, or its leader.
 func (r *Reader) join(id block.ID) slot {
 	if r.mode.flights == nil {
-		r.mode = r.e.decide(&r.req, r.query)
+		r.begin()
+		r.mode = r.e.decide(&r.req, r.query, r.trace)
 	}
 	f, lead := r.mode.flights.Join(id)
 	if lead {
@@ -364,12 +434,44 @@ func (r *Reader) join(id block.ID) slot {
 	return slot{index: id.Index, flight: f, lead: lead}
 }
 
+// begin begins the timeline of a read that has met its first miss.
+func (r *Reader) begin() {
+	if r.trace != nil || r.mode.flights != nil {
+		return
+	}
+	hits := 0
+	if r.rng.Count > 0 {
+		hits = int(r.next-uint64(r.req.Offset/r.e.BlockSize)) + len(r.ring)
+	}
+	r.trace = r.e.Timelines.Begin(&r.req, hits)
+}
+
+// wait waits for a flight of block index.
+func (r *Reader) wait(ctx context.Context, f *flight.Flight, lead bool, index uint64) (flight.Result, error) {
+	at := r.trace.Now()
+	res, err := f.Wait(ctx)
+	r.trace.Waited(at, index, !lead)
+	return res, err
+}
+
+// end ends the timeline, once.
+func (r *Reader) end(err error) {
+	r.e.Timelines.End(r.trace, err)
+	r.trace = nil
+}
+
 // Close gives up what has not been handed out.
 func (r *Reader) Close() {
+	r.drop()
+	r.end(nil)
+}
+
+// drop gives up what has been asked for.
+func (r *Reader) drop() {
 	for i := range r.ring {
 		r.ring[i].lease.Release()
 		if r.ring[i].flight != nil {
-			r.ring[i].flight.Leave()
+			r.e.count.wastedBytes.Add(r.ring[i].flight.Leave())
 		}
 	}
 	r.ring, r.ahead = r.ring[:0], r.next
@@ -385,6 +487,7 @@ func (r *Reader) forget() {
 func (r *Reader) request(run block.Run, meta block.Meta) *block.Fetch {
 	return &block.Fetch{
 		Object: r.req.Object, Meta: meta, BlockSize: r.e.BlockSize, Run: run,
-		Route: r.req.Route, Kind: r.req.Kind, Queue: r.req.Queue, QueryID: r.req.QueryID,
+		Route: r.req.Route, Kind: r.req.Kind, Queue: r.req.Queue, QueryID: r.req.QueryID, ForPeer: r.req.ForPeer,
+		Trace: r.trace.Traceparent(r.req.Trace),
 	}
 }

@@ -20,6 +20,8 @@ type reply struct {
 	lacks  map[uint64]bool
 	all    bool // lacks all
 	status block.Status
+	// misses are those of lacks that it does not have whatever status says.
+	misses map[uint64]bool
 	// silent never answers.
 	silent bool
 	// corrupt flips a byte where the checksum finds it.
@@ -229,7 +231,7 @@ func (s *scripted) piece(index uint64, lacks bool) (block.Piece, error) {
 	}
 	if lacks {
 		status := s.r.status
-		if status == 0 {
+		if status == 0 || s.r.misses[index] {
 			status = block.StatusNotFound
 		}
 		return block.Piece{Index: index, Status: status}, nil

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -56,7 +57,7 @@ func TestPR01_OwnCancelIsNoFailure(t *testing.T) {
 
 // A silent peer and one that is merely slower than the store look alike to each
 // single race; over time only the first is benched.
-func TestS28_PR01_PR02_SilentPeerIsBenchedAndSlowOneIsNot(t *testing.T) {
+func TestS28PR01PR02_SilentPeerIsBenchedAndSlowOneIsNot(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.put(5000, "v1")
 		w.rules.SlowPeerEjection.Store(false)
@@ -328,6 +329,51 @@ func TestPR03_DeadPeerCostsItsThresholdOnly(t *testing.T) {
 		for _, c := range w.calls() {
 			if c.at > opened && c.at < opened+30*time.Second {
 				t.Errorf("a call at %v, in the open period from %v on", c.at, opened)
+			}
+		}
+	})
+}
+
+// The same with 64 misses in flight all the time: what the pool of hedges holds up
+// until the circuit opens is less than one read in a hundred.
+func TestPR03_DeadPeerUnderLoad(t *testing.T) {
+	const readers, each = 64, 200
+	inWorld(t, func(w *world) {
+		w.put(readers*each, "v1")
+		w.learn()
+		for id := range int64(100) {
+			w.know(block.TabletRoute(id+1), candidate(1, "cg_write"))
+		}
+		w.peer(1, always(reply{after: 200 * time.Millisecond, err: errors.New("connect: timed out")}))
+		took := make(chan time.Duration, readers*each)
+		for g := range readers {
+			go func() {
+				for n := range each {
+					begin := w.since()
+					if _, err := w.readRoute(block.TabletRoute(int64(n%100+1)), g*each+n); err != nil {
+						t.Error(err)
+					}
+					took <- w.since() - begin
+				}
+			}()
+		}
+		all := make([]time.Duration, 0, readers*each)
+		for range readers * each {
+			all = append(all, <-took)
+		}
+		slices.Sort(all)
+		if p99 := all[len(all)*99/100]; p99 > 80*time.Millisecond {
+			t.Errorf("p99 %v, want the head start, the store and 20ms at most", p99)
+		}
+		if slowest := all[len(all)-1]; slowest > 240*time.Millisecond {
+			t.Errorf("a read took %v, longer than the connection's time-out and the store", slowest)
+		}
+		if w.circuit(1).State != "open" {
+			t.Errorf("the circuit is %s", w.circuit(1).State)
+		}
+		for _, c := range w.calls() {
+			if c.at > 300*time.Millisecond && c.at < 30*time.Second {
+				t.Errorf("a call at %v", c.at)
 			}
 		}
 	})

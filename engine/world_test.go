@@ -96,15 +96,24 @@ func inWorld(t *testing.T, f func(w *world), change ...func(*Options)) {
 	})
 }
 
+// openCache opens a cache whose scrubber rests: to read the same few blocks again
+// and again through hours of virtual time is most of what a test would cost.
+func openCache(dir string) (*blockcache.Cache, error) {
+	upkeep := blockcache.NewSettings()
+	upkeep.ScrubBytesPerSecond.Store(0)
+	return blockcache.Open(blockcache.Options{
+		Logger: slog.New(slog.DiscardHandler), BlockSize: testBlock, Settings: upkeep,
+		Paths: []blockcache.Path{{Dir: dir, TotalBytes: 4 << 20}},
+	})
+}
+
 func newWorld(t *testing.T, change []func(*Options)) *world {
 	t.Helper()
 	w := &world{t: t, start: time.Now()}
 	w.mu.objects = map[block.Object]*storedObject{testObject(): {size: 20*testBlock + 100, version: "v1"}}
 	w.mu.peers = map[string]func(int, *block.Fetch) reply{}
 	w.mu.store = func(int, *block.Fetch) reply { return reply{after: 40 * time.Millisecond} }
-	cache, err := blockcache.Open(blockcache.Options{
-		Logger: slog.New(slog.DiscardHandler), BlockSize: testBlock, Paths: []blockcache.Path{{Dir: t.TempDir(), TotalBytes: 4 << 20}},
-	})
+	cache, err := openCache(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -115,6 +115,13 @@ func (d *draft) endLookup(found []Candidate, now int64, refresh time.Duration, v
 	d.lookupAtMS = now + backoff(d.idleLookups).Milliseconds()
 }
 
+// RefreshShare returns how many lists are to be refreshed at a time by a job that
+// does so once every interval: twice their average number, so that each has its
+// turn though not all grow old evenly.
+func (t *Table) RefreshShare(interval time.Duration) int {
+	return int(float64(2*t.size.Load()) * min(1, interval.Seconds()/max(1, t.settings.refresh().Seconds())))
+}
+
 // DueForRefresh returns up to limit routes whose lists are in use and were
 // looked up long ago (S29). It walks the whole table: for a background job,
 // which calls BeginLookup for each of them.

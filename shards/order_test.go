@@ -244,7 +244,7 @@ func TestListIsBounded(t *testing.T) {
 	})
 }
 
-func TestS24_S28_SettingsHaveTheSpecifiedDefaults(t *testing.T) {
+func TestS24S28_SettingsHaveTheSpecifiedDefaults(t *testing.T) {
 	s := NewSettings()
 	for key, c := range map[string]struct{ got, want int64 }{
 		"peer_rpc_failure_eviction_threshold":  {s.EvictionThreshold.Load(), 3},

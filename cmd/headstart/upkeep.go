@@ -6,6 +6,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"headstart/blockcache"
+	"headstart/engine"
 	"headstart/shards"
 )
 
@@ -65,7 +67,17 @@ func (u *upkeep) sweep(t *shards.Table) {
 	})
 }
 
-// stop ends both and waits for them.
+// learn lets the engine know the objects of the File Cache once all of that has
+// been read: the start does not wait for it.
+func (u *upkeep) learn(cache *blockcache.Cache, e *engine.Engine) {
+	u.done.Go(func() { // ends with the reading, or with stop
+		if cache.AwaitLoaded(u.ctx) == nil {
+			e.LearnCached()
+		}
+	})
+}
+
+// stop ends all of it and waits.
 func (u *upkeep) stop() {
 	u.cancel()
 	u.done.Wait()

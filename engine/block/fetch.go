@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"strconv"
+	"time"
 )
 
 // RouteKind separates the number spaces of routing keys.
@@ -86,14 +87,23 @@ const (
 	QueueDisposable
 )
 
+// Slice is a file that the merging of small files has put into a larger object,
+// Size bytes from Offset on (S17).
+type Slice struct {
+	Offset, Size int64
+}
+
 // Read is one read of one object, as a reader asks for it.
 type Read struct {
 	Object Object
 	// Version is Immutable for tablet files and "" for whatever is current.
 	Version Version
 	Route   Route
-	// Offset and Size are in bytes; a negative Size means up to the end. A
-	// range that goes past the end is clamped.
+	// Packed names the part of Object that the reader takes for a file, nil for
+	// all of it. Nobody changes it.
+	Packed *Slice
+	// Offset and Size are in bytes of the file; a negative Size means up to the
+	// end. A range that goes past the end is clamped.
 	Offset, Size int64
 	Kind         Kind
 	Queue        Queue
@@ -101,6 +111,11 @@ type Read struct {
 	QueryID string
 	// NoPeer keeps the read away from peers: warm-up jobs and fills.
 	NoPeer bool
+	// Trace is the W3C traceparent that the read belongs to, "" for none.
+	Trace string
+	// ForPeer: another node asked for the blocks. What is fetched counts against
+	// the cache's quota of fills (S35), and what is there is not used (S43).
+	ForPeer bool
 }
 
 // Fetch asks a Source for the blocks of one run. A Source does not keep or
@@ -116,10 +131,14 @@ type Fetch struct {
 	Kind      Kind
 	Queue     Queue
 	QueryID   string
+	// ForPeer is the read's; it does not travel.
+	ForPeer bool
 	// Fill asks a peer that lacks a block to read it from object storage.
 	Fill bool
 	// Wait asks a peer to answer only when the fill of a block has ended.
 	Wait bool
+	// Trace is a W3C traceparent, "" for none.
+	Trace string
 }
 
 // Status is a peer's answer for one block. A requester takes a status that it
@@ -158,6 +177,8 @@ type Piece struct {
 	Status Status
 	// Buf is set with StatusData, verified; the receiver owns the reference.
 	Buf *Buf
+	// Shared: others have got the same bytes, so it is no waste not to need them.
+	Shared bool
 }
 
 // Stream is a reply that arrives block by block. It is used by one goroutine,
@@ -172,6 +193,12 @@ type Stream interface {
 	Meta() Meta
 	// Close gives up what has not come: on the wire too. It does not wait.
 	Close()
+}
+
+// Queued is a Stream that can tell how long the request has waited in the
+// peer's queue; valid when Next has answered io.EOF.
+type Queued interface {
+	Waited() time.Duration
 }
 
 // Store reads blocks from object storage. ctx bounds the whole stream; it is
@@ -211,6 +238,12 @@ const (
 	// OutcomeUnsupported: the peer can't serve such a request: neutral.
 	OutcomeUnsupported
 )
+
+// String is for people.
+func (o Outcome) String() string {
+	names := [...]string{"none", "hit", "miss", "busy", "timeout", "error", "checksum mismatch", "circuit open", "cancelled", "unsupported"}
+	return names[min(int(o), len(names)-1)]
+}
 
 // Failed reports whether the outcome is a failure of the peer.
 func (o Outcome) Failed() bool {

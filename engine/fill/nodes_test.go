@@ -1,6 +1,7 @@
 package fill_test
 
 import (
+	"context"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -64,7 +65,7 @@ func TestSF06_ServingNeverAsksAPeer(t *testing.T) {
 	})
 }
 
-func TestS30_S31_ReaderIsServedByAFill(t *testing.T) {
+func TestS30S31_ReaderIsServedByAFill(t *testing.T) {
 	inCluster(t, 2, func(c *cluster) {
 		a, b := c.nodes[0], c.nodes[1]
 		c.store.set(func(s *store) { s.mu.after = 15 * time.Millisecond })
@@ -85,7 +86,43 @@ func TestS30_S31_ReaderIsServedByAFill(t *testing.T) {
 	})
 }
 
-func TestS32_S33_RequesterFallsBack(t *testing.T) {
+// The fill of a packed file is one of its object's blocks; a server that can't
+// fill costs the reader no more than object storage.
+func TestS17PR26_PackedFilesAreFilled(t *testing.T) {
+	inCluster(t, 2, func(c *cluster) {
+		a, b := c.nodes[0], c.nodes[1]
+		a.know(c, true, b)
+		read := func(off, size int64) block.Source {
+			dst := make([]byte, size)
+			_, src, err := a.engine.Read(context.Background(), &block.Read{
+				Object: testObject(), Version: block.Immutable, Route: tablet(), Packed: &block.Slice{Offset: off, Size: size},
+			}, dst)
+			if err != nil || string(dst) != string(content(testObject(), "v1", off, int(size))) {
+				t.Errorf("%d bytes at %d from %s: %v, or wrong bytes", size, off, src, err)
+			}
+			synctest.Wait()
+			return src
+		}
+		if src := read(3*testBlock+70, 200); src != block.SourcePeer {
+			t.Errorf("the first file came from %s", src)
+		}
+		if src := read(3*testBlock+270, 90); src != block.SourceLocal {
+			t.Errorf("its neighbour in the block came from %s", src)
+		}
+		if runs := c.store.gets(); len(runs) != 1 || !runs[0].Has(3) {
+			t.Errorf("GETs for %v, want the fill's", runs)
+		}
+		b.fills.SetLimit(0)
+		if src := read(5*testBlock, 10); src != block.SourceStore {
+			t.Errorf("without a fill the file came from %s", src)
+		}
+		if m := b.server.Metrics(); m.FillSuccess != 1 || m.FillRejected != 1 {
+			t.Errorf("%+v", m)
+		}
+	})
+}
+
+func TestS32S33_RequesterFallsBack(t *testing.T) {
 	for name, set := range map[string]func(n *node){
 		"rejected":     func(n *node) { n.fills.SetLimit(0) },
 		"switched off": func(n *node) { n.settings.EnablePeerServerCacheFill.Store(false) },

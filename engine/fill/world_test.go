@@ -226,9 +226,11 @@ func (c *cluster) newNode(addr block.Addr) *node {
 	c.t.Helper()
 	quiet := slog.New(slog.DiscardHandler)
 	n := &node{addr: addr, dir: c.t.TempDir(), fills: pools.NewShares(32), settings: &fill.Settings{}}
+	upkeep := blockcache.NewSettings()
+	upkeep.ScrubBytesPerSecond.Store(0) // hours of virtual time would go into it
 	var err error
 	if n.cache, err = blockcache.Open(blockcache.Options{
-		Logger: quiet, BlockSize: testBlock, Paths: []blockcache.Path{{Dir: n.dir, TotalBytes: c.cacheBytes}},
+		Logger: quiet, BlockSize: testBlock, Settings: upkeep, Paths: []blockcache.Path{{Dir: n.dir, TotalBytes: c.cacheBytes}},
 	}); err != nil {
 		c.t.Fatal(err)
 	}

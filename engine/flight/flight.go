@@ -33,6 +33,8 @@ type Result struct {
 	Source    block.Source
 	Peer      block.Addr
 	SameGroup bool
+	// Shared: the flight has had other waiters too. Wait sets it.
+	Shared bool
 	// Took is the time from the start of the fetch to the block's arrival.
 	Took time.Duration
 	Err  error
@@ -76,6 +78,8 @@ type Flight struct {
 		over    bool
 		fetch   *Fetch
 		result  Result
+		// shared: a second waiter has come; taken: one has seen the block.
+		shared, taken bool
 	}
 }
 
@@ -107,6 +111,7 @@ func (f *Flight) join() bool {
 	if f.mu.over {
 		return false
 	}
+	f.mu.shared = f.mu.shared || f.mu.waiters > 0
 	f.mu.waiters++
 	if f.mu.carried && f.mu.waiters == 1 {
 		f.mu.fetch.Hold()
@@ -139,13 +144,6 @@ func (f *Flight) ID() block.ID { return f.id }
 // Done is closed when the flight is over.
 func (f *Flight) Done() <-chan struct{} { return f.done }
 
-// Landed reports whether the flight has ended with a block.
-func (f *Flight) Landed() bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.mu.result.Buf != nil
-}
-
 // Wait waits for the end of the flight or of ctx. The result's Buf belongs to
 // the flight until Leave: a waiter that wants to keep it retains it first.
 func (f *Flight) Wait(ctx context.Context) (Result, error) {
@@ -156,12 +154,17 @@ func (f *Flight) Wait(ctx context.Context) (Result, error) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.mu.result, nil
+	f.mu.taken = true
+	res := f.mu.result
+	res.Shared = f.mu.shared
+	return res, nil
 }
 
 // Leave ends the caller's wait. When the last waiter of an open flight leaves,
 // the flight is over, unless it is carried, and its fetch has one interest less.
-func (f *Flight) Leave() {
+// Leave returns how many bytes have come in vain: those of the block when the
+// last waiter leaves and none has seen it, else 0.
+func (f *Flight) Leave() (spare int64) {
 	f.mu.Lock()
 	f.mu.waiters--
 	last := f.mu.waiters == 0
@@ -170,7 +173,7 @@ func (f *Flight) Leave() {
 		f.mu.over = true
 		f.mu.result = Result{Err: ErrRetry}
 	}
-	fetch, buf, carried := f.mu.fetch, f.mu.result.Buf, f.mu.carried
+	fetch, buf, carried, taken := f.mu.fetch, f.mu.result.Buf, f.mu.carried, f.mu.taken
 	f.mu.Unlock()
 	switch {
 	case !last:
@@ -183,8 +186,12 @@ func (f *Flight) Leave() {
 			fetch.Drop()
 		}
 	case buf != nil:
+		if !taken {
+			spare = int64(len(buf.Bytes()))
+		}
 		buf.Release()
 	}
+	return spare
 }
 
 // Land ends the flight with r and takes over r.Buf. It reports false, and has

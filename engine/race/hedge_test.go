@@ -145,6 +145,43 @@ func TestS38_FillIsGivenItsOwnTime(t *testing.T) {
 	})
 }
 
+// A fill that has come to nothing is no reason to go on waiting: the head start
+// that there was before it counts again.
+func TestS38_FillThatFailsGivesItsTimeBack(t *testing.T) {
+	legs := race.Legs{HeadStart: headStart, FillHeadStart: 100 * time.Millisecond}
+	for failed, start := range map[int]int{5: 20, 53: 55} {
+		bubble(t, func(t *testing.T, b *books) {
+			peer := says(b, fills(ms(2)), step{after: ms(failed), status: block.StatusFillTimeout}, silent())
+			store := serves(b, ms(30), 0)
+			run(t, t.Context(), block.NewRun(0, 2), known(), legs, peer, store)
+			store.starts(t, "store", opening{run: block.NewRun(0, 2), at: ms(start)})
+		})
+	}
+	bubble(t, func(t *testing.T, b *books) { // said once: a leg can't fill the race's ears
+		peer, store := says(b), serves(b, ms(1), 0)
+		peer.steps = func(block.Run) (said []step) {
+			for range 200 {
+				said = append(said, fills(0), step{status: block.StatusFillTimeout})
+			}
+			return append(said, has(0, ms(15)))
+		}
+		b.lag = ms(50)
+		out := run(t, t.Context(), block.NewRun(0, 1), known(), legs, peer, store)
+		out.want(t, io.EOF, got{0, peerSrc, ms(50)})
+	})
+}
+
+// What a peer that fills won't bring is the store's at once, not when it is late.
+func TestS38_WhatIsNotFilledIsTheStores(t *testing.T) {
+	legs := race.Legs{HeadStart: headStart, FillHeadStart: 100 * time.Millisecond}
+	bubble(t, func(t *testing.T, b *books) {
+		peer, store := says(b, lacks(1, ms(2)), lacks(2, 0), fills(0), has(0, ms(80))), serves(b, ms(30), 0)
+		out := run(t, t.Context(), block.NewRun(0, 3), known(), legs, peer, store)
+		out.want(t, io.EOF, got{1, storeSrc, ms(32)}, got{2, storeSrc, ms(32)}, got{0, peerSrc, ms(82)})
+		store.starts(t, "store", opening{run: block.Run{Want: 0b110}, at: ms(2)})
+	})
+}
+
 // twin runs a GET and, when that is late, a second one.
 func twin(t *testing.T, r block.Run, first, second *script) outcome {
 	t.Helper()

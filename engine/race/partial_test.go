@@ -133,6 +133,69 @@ func TestS06_PeerThatStallsAfterStoppingTheStore(t *testing.T) {
 	})
 }
 
+// The store answers first, so the peer is stopped; then the store dies in the
+// middle of its body. The peer has the rest.
+func TestS06_StoreThatDiesAfterStoppingThePeer(t *testing.T) {
+	lost := errors.New("connection reset")
+	three := block.NewRun(0, 3)
+	rest := block.Run{Want: 0b110}
+	t.Run("the peer brings the rest", func(t *testing.T) {
+		bubble(t, func(t *testing.T, b *books) {
+			peer, store := serves(b, ms(60), 0), says(b, has(0, ms(10)), fails(lost, ms(5)))
+			out := run(t, t.Context(), three, known(), race.Legs{HeadStart: headStart}, peer, store)
+			out.want(t, io.EOF, got{0, storeSrc, ms(30)}, got{1, peerSrc, ms(95)}, got{2, peerSrc, ms(95)})
+			peer.starts(t, "peer", opening{run: three, at: 0}, opening{run: rest, at: ms(35)})
+			store.starts(t, "store", opening{run: three, at: ms(20)})
+			if s := out.stats; s.Winner != race.StoreWon {
+				t.Errorf("winner %d, want the store, whose block came first", s.Winner)
+			}
+		})
+	})
+	t.Run("once, and the error is the store's", func(t *testing.T) {
+		bubble(t, func(t *testing.T, b *books) {
+			peer, store := says(b, fails(errPeer, ms(60))), says(b, has(0, ms(10)), fails(lost, ms(5)))
+			out := run(t, t.Context(), three, known(), race.Legs{HeadStart: headStart}, peer, store)
+			out.want(t, lost, got{0, storeSrc, ms(30)})
+			peer.starts(t, "peer", opening{run: three, at: 0}, opening{run: rest, at: ms(35)})
+		})
+	})
+	t.Run("not for what it lacks", func(t *testing.T) {
+		bubble(t, func(t *testing.T, b *books) {
+			peer, store := says(b, lacks(1, 0), has(2, ms(60))), says(b, has(0, ms(10)), fails(lost, ms(5)))
+			out := run(t, t.Context(), three, known(), race.Legs{HeadStart: headStart}, peer, store)
+			if out.err != lost || len(peer.opened) != 2 || peer.opened[1].run.Want != 0b100 {
+				t.Errorf("%v; the peer leg was started %d times", out.err, len(peer.opened))
+			}
+		})
+	})
+	for _, gone := range []error{block.ErrChanged, block.ErrNotFound} {
+		bubble(t, func(t *testing.T, b *books) {
+			peer, store := serves(b, ms(60), 0), says(b, has(0, ms(10)), fails(gone, ms(5)))
+			out := run(t, t.Context(), three, known(), race.Legs{HeadStart: headStart}, peer, store)
+			out.want(t, gone, got{0, storeSrc, ms(30)})
+			peer.starts(t, "peer", opening{run: three, at: 0})
+		})
+	}
+	t.Run("behind a store leg that was stopped itself", func(t *testing.T) {
+		bubble(t, func(t *testing.T, b *books) { // four legs in one race
+			peer, store := says(b, has(0, ms(30)), silent()), says(b)
+			peer.steps = func(r block.Run) []step {
+				if r.Has(0) {
+					return []step{has(0, ms(30)), silent()}
+				}
+				return []step{has(2, ms(5))}
+			}
+			store.steps = func(r block.Run) []step {
+				return []step{has(1, ms(25)), fails(lost, ms(5))}
+			}
+			out := run(t, t.Context(), three, known(), race.Legs{HeadStart: headStart}, peer, store)
+			out.want(t, io.EOF, got{0, peerSrc, ms(30)}, got{1, storeSrc, ms(75)}, got{2, peerSrc, ms(85)})
+			store.starts(t, "store", opening{run: three, at: ms(20)}, opening{run: rest, at: ms(50)})
+			peer.starts(t, "peer", opening{run: three, at: 0}, opening{run: block.Run{Want: 0b100}, at: ms(80)})
+		})
+	})
+}
+
 func TestS08_FullSlotsMeanNoHedge(t *testing.T) {
 	bubble(t, func(t *testing.T, b *books) {
 		full := &slots{}

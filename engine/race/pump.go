@@ -27,7 +27,7 @@ func relay(ctx context.Context, id legID, open Open, run block.Run, events chan<
 		return err
 	}
 	defer stream.Close()
-	filling := false
+	filling, failed := false, false
 	for sent := run; ; {
 		piece, err := stream.Next()
 		if err == io.EOF {
@@ -39,9 +39,9 @@ func relay(ctx context.Context, id legID, open Open, run block.Run, events chan<
 		if err != nil {
 			return err
 		}
-		if piece.Status == block.StatusFilling {
-			if !filling { // said once, and no answer on a block yet
-				filling = true
+		if ended := piece.Status == block.StatusFillTimeout; ended || piece.Status == block.StatusFilling {
+			if ended == filling && !failed { // said once, and no answer on a block yet
+				filling, failed = !ended, ended
 				events <- event{leg: id, piece: piece, meta: stream.Meta()}
 			}
 			continue

@@ -50,7 +50,8 @@ type Legs struct {
 	HeadStart  time.Duration
 	Sequential bool
 	// FillHeadStart takes the place of HeadStart once the peer leg has said, with
-	// StatusFilling, that it reads object storage itself (S38).
+	// StatusFilling, that it reads object storage itself (S38), until it says with
+	// StatusFillTimeout that this has come to nothing and it goes on without.
 	FillHeadStart time.Duration
 	// Slots bounds the store legs that run beside a peer leg, Budget those among
 	// them that a late peer leg has started; nil means no bound.
@@ -96,65 +97,6 @@ type Stats struct {
 	PeerErr error
 }
 
-type legID uint8
-
-const (
-	peerLeg legID = iota
-	storeLeg
-)
-
-func (l legID) source() block.Source {
-	if l == peerLeg {
-		return block.SourcePeer
-	}
-	return block.SourceStore
-}
-
-// event is one word of a leg to the race: a piece, or its end.
-type event struct {
-	leg   legID
-	piece block.Piece
-	meta  block.Meta
-	err   error
-	ended bool
-}
-
-// leg is the race's side of one leg.
-//
-//	new ── start ──▶ running ── stop ──▶ stopped ──┐
-//	                    └────────── end ───────────┴──▶ ended
-//
-// Only the store leg ever starts again, once, and is then not stopped by a peer.
-type leg struct {
-	cancel context.CancelFunc
-	// stopped: the race has given the leg up; what it still says is spare.
-	started, stopped, ended, last bool
-	err                           error
-	// asked are the blocks of the run that the leg was started for, lacks those
-	// of them that it has said it will not bring.
-	asked, lacks uint16
-}
-
-// idle reports that nothing more can come from the leg.
-func (l *leg) idle() bool { return !l.started || l.ended }
-
-// brings returns the blocks that the leg has not given up.
-func (l *leg) brings() uint16 {
-	if l.idle() || l.stopped {
-		return 0
-	}
-	return l.asked &^ l.lacks
-}
-
-// stop gives a leg up, for err.
-func (l *leg) stop(err error) {
-	if l.idle() || l.stopped {
-		return
-	}
-	l.stopped, l.err = true, err
-	l.cancel()
-}
-
 // Race is a race under way. It is used by one goroutine.
 type Race struct {
 	ctx  context.Context
@@ -167,15 +109,18 @@ type Race struct {
 	open   bool
 	leg    [2]leg
 	events chan event
-	// late is when the head start ends; stalled: it has, and no block came since.
+	// late is when the head start ends, which began at since; stalled: it has, and
+	// no block came since then.
 	late    <-chan time.Time
+	since   time.Time
 	stalled bool
 	// again is when a refused hedge is asked for once more.
 	again <-chan time.Time
-	// filling: the peer leg reads object storage itself.
-	filling bool
-	slot    bool
-	stats   Stats
+	// filling: the peer leg reads object storage itself. answered: it has said so
+	// last, behind the word on what it lacks.
+	filling, answered bool
+	slot              bool
+	stats             Stats
 }
 
 // Start starts the race for run. It ends with ctx, or when Next has returned an
@@ -183,15 +128,15 @@ type Race struct {
 func Start(ctx context.Context, run block.Run, meta block.Meta, legs Legs) *Race {
 	r := &Race{
 		ctx: ctx, legs: legs, run: run, left: run, meta: meta, open: !meta.Known(),
-		// A leg sends at most one event for each block, one that it waits for a fill
-		// and one for its end, and at most three start, so that no leg ever waits for
-		// a race that has stopped listening.
-		events: make(chan event, 3*(block.MaxRun+2)),
+		// A leg sends at most one event for each block, two on a fill that it waits
+		// for and one for its end, and at most four start, so that no leg ever waits
+		// for a race that has stopped listening.
+		events: make(chan event, 4*(block.MaxRun+3)),
 	}
 	if legs.Peer != nil {
 		r.start(peerLeg, legs.Peer, run.Want)
-		r.stalled = legs.HeadStart <= 0
 		r.arm()
+		r.stalled = legs.HeadStart <= 0
 	}
 	r.cover()
 	return r
@@ -259,11 +204,15 @@ func (r *Race) take(ev event, piece *block.Piece) bool {
 		r.waste(ev.piece)
 		return false
 	case ev.piece.Status == block.StatusFilling:
-		r.filling, r.stalled = true, false
-		r.arm()
+		r.filling, r.answered = true, true
+		r.await(r.legs.FillHeadStart)
+		return false
+	case ev.piece.Status == block.StatusFillTimeout:
+		r.unfill()
 		return false
 	case ev.piece.Status != block.StatusData:
 		l.lacks |= 1 << (ev.piece.Index - r.run.First)
+		r.answered = false // more of this may come
 		return false
 	case !r.left.Has(ev.piece.Index):
 		r.waste(ev.piece)
@@ -276,7 +225,6 @@ func (r *Race) take(ev event, piece *block.Piece) bool {
 	r.left = r.left.Without(ev.piece.Index)
 	r.won(ev.leg)
 	if ev.leg == peerLeg {
-		r.stalled = false
 		r.arm()
 	}
 	// It has answered, so the other leg is needed only for what this one lacks.
@@ -345,7 +293,8 @@ func (r *Race) ended(ev event) {
 
 // cover starts the store leg when it is its turn: for all that is left when the
 // peer leg won't bring any of it, or has brought nothing for the head start
-// (S03); for what the peer lacks as soon as it has answered (S12).
+// (S03); for what the peer lacks as soon as it has answered, be it with a promise
+// (S12, S38).
 func (r *Race) cover() {
 	peer, store := &r.leg[peerLeg], &r.leg[storeLeg]
 	hopes := r.left.Want & peer.brings()
@@ -353,19 +302,38 @@ func (r *Race) cover() {
 	if !r.stalled {
 		need &^= hopes
 	}
-	if need == 0 || r.ctx.Err() != nil || !store.mayStart(need) {
+	if need == 0 || r.ctx.Err() != nil {
 		return
 	}
 	switch {
+	case !store.mayStart(need):
+		if hopes == 0 && !r.legs.Twin {
+			r.recall(need)
+		}
 	case hopes == 0 && r.legs.Twin:
 	case hopes == 0:
 		r.start(storeLeg, r.legs.Store, need) // the reader's own: it needs no slot
 	case r.legs.Sequential:
 	case r.stalled:
 		r.hedge(need, r.legs.Budget)
-	case r.stats.Winner == PeerWon && !store.started:
+	case (r.answered || r.stats.Winner == PeerWon) && !store.started:
 		r.hedge(need, nil)
 	}
+}
+
+// recall starts the peer leg again, for what it has not said it lacks: it was
+// stopped because the store had answered, and the store has failed at the rest.
+// That the object is another one by now is no failure but the answer.
+func (r *Race) recall(need uint16) {
+	peer, store := &r.leg[peerLeg], &r.leg[storeLeg]
+	need &^= peer.lacks
+	gone := errors.Is(store.err, block.ErrChanged) || errors.Is(store.err, block.ErrNotFound)
+	if need == 0 || gone || !store.ended || !peer.started || !peer.mayStart(need) {
+		return
+	}
+	r.filling, r.answered = false, false
+	r.start(peerLeg, r.legs.Peer, need)
+	r.arm()
 }
 
 func (r *Race) source(id legID) block.Source {
@@ -373,17 +341,6 @@ func (r *Race) source(id legID) block.Source {
 		return block.SourceStore
 	}
 	return id.source()
-}
-
-// mayStart tells whether the leg can be asked for need. A leg that has failed
-// at something has failed; but one that we have stopped, because a peer had
-// answered, or that was never asked for these blocks, is asked once more.
-func (l *leg) mayStart(need uint16) bool {
-	if !l.started {
-		return true
-	}
-	clean := l.err == nil || l.err == errStopped
-	return l.ended && !l.last && clean && (l.stopped || need&^l.asked != 0)
 }
 
 // hedge starts the store leg beside the peer leg, if budget and slots allow it.
@@ -420,13 +377,29 @@ func (r *Race) releaseSlot() {
 
 // arm starts the head start, anew after each block of the peer.
 func (r *Race) arm() {
-	wait := r.legs.HeadStart
+	r.since = time.Now()
 	if r.filling {
-		wait = r.legs.FillHeadStart
+		r.await(r.legs.FillHeadStart)
+	} else {
+		r.await(r.legs.HeadStart)
 	}
-	if wait > 0 {
-		r.late = time.After(wait)
+}
+
+// await gives the peer leg that long from now on; 0 means as long as it takes.
+func (r *Race) await(d time.Duration) {
+	r.stalled, r.late = false, nil
+	if d > 0 {
+		r.late = time.After(d)
 	}
+}
+
+// unfill goes back to the head start that there was before a fill: what the fill
+// has taken counts.
+func (r *Race) unfill() {
+	r.filling, r.answered = false, false
+	left := r.legs.HeadStart - time.Since(r.since)
+	r.await(left)
+	r.stalled = left <= 0
 }
 
 // start runs a leg in a goroutine of its own, which ends when its stream does;
@@ -481,8 +454,11 @@ func (r *Race) Wait() Stats {
 }
 
 func (r *Race) waste(p block.Piece) {
-	if p.Buf != nil {
-		r.stats.WastedBytes += int64(len(p.Buf.Bytes()))
-		p.Buf.Release()
+	if p.Buf == nil {
+		return
 	}
+	if !p.Shared {
+		r.stats.WastedBytes += int64(len(p.Buf.Bytes()))
+	}
+	p.Buf.Release()
 }

@@ -45,7 +45,8 @@ type scenario struct {
 	// means all there are, each within the head start.
 	promised map[uint64]bool
 	prompt   bool
-	silent   bool
+	// broken: what the peer says ends by a fault; silent: by silence.
+	broken, silent bool
 
 	store [2]storeLaw
 }
@@ -152,7 +153,7 @@ func (sc *scenario) breakPeer() {
 		{after: ms(1), panic: true}, silent(), has(sc.run.First+500, ms(1)),
 	}[sc.rng.IntN(5)]
 	sc.peerSteps = append(sc.peerSteps[:sc.rng.IntN(len(sc.peerSteps)+1)], bad)
-	sc.prompt, sc.silent = false, bad.after == silent().after
+	sc.prompt, sc.broken, sc.silent = false, true, bad.after == silent().after
 }
 
 func (sc *scenario) law() storeLaw {
@@ -168,8 +169,7 @@ func (sc *scenario) law() storeLaw {
 func (sc *scenario) play(t *testing.T, b *books) (out outcome, peer, store *script) {
 	b.lag = sc.lag
 	if sc.hasPeer {
-		peer = says(b, sc.peerSteps...)
-		peer.meta = sc.peerMeta
+		peer = &script{books: b, meta: sc.peerMeta, steps: sc.peerSays}
 	}
 	served := serves(b, 0, 0)
 	store = &script{books: b, meta: sc.meta}
@@ -190,6 +190,17 @@ func (sc *scenario) play(t *testing.T, b *books) (out outcome, peer, store *scri
 		meta = block.UnknownMeta("")
 	}
 	return run(t, ctx, sc.run, meta, sc.legs, peer, store), peer, store
+}
+
+// peerSays is what the peer says of run: its faults whatever it is asked for.
+func (sc *scenario) peerSays(run block.Run) (said []step) {
+	for _, st := range sc.peerSteps {
+		block := st.err == nil && !st.panic && st.status != block.StatusFilling && sc.exists[st.index]
+		if !block || run.Has(st.index) {
+			said = append(said, st)
+		}
+	}
+	return said
 }
 
 // check compares a race with what its scenario promises.
@@ -218,6 +229,8 @@ func (sc *scenario) check(out *outcome, peer, store *script) error {
 		if sc.giveUp == readerPatience && (!sc.silent || hedges && healthy && !mixed && sc.legs.HeadStart > 0) {
 			return errors.New("the race hung until its reader gave up")
 		}
+	case !sc.broken && !mixed && len(sc.promised) == len(sc.exists):
+		return fmt.Errorf("error %w although the peer has all", out.err)
 	case healthy && !(mixed && out.err == block.ErrChanged):
 		return fmt.Errorf("error %w although the store can bring all", out.err)
 	case len(seen) == len(sc.exists) && len(seen) > 0:
@@ -255,8 +268,10 @@ func (sc *scenario) checkStats(out *outcome) error {
 // checkLegs: TestPR17, a bound on attempts; nothing is fetched that is there.
 func (sc *scenario) checkLegs(out *outcome, peer, store *script) error {
 	switch {
-	case peer != nil && len(peer.opened) != 1, len(store.opened) > 2:
+	case peer != nil && (len(peer.opened) < 1 || len(peer.opened) > 2), len(store.opened) > 2:
 		return fmt.Errorf("%d store legs", len(store.opened))
+	case peer != nil && len(peer.opened) == 2 && (len(store.opened) == 0 || sc.store[len(store.opened)-1].healthy()):
+		return errors.New("the peer was asked again beside a healthy store")
 	case sc.prompt && len(store.opened) > 0 && out.err == io.EOF:
 		return fmt.Errorf("the store was asked %v beside a peer that was in time", store.opened[0])
 	case out.stats.Hedged && (sc.legs.Sequential || !sc.hasPeer):

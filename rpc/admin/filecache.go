@@ -3,12 +3,11 @@ package admin
 import (
 	"context"
 	"errors"
-	"slices"
 	"strings"
 
 	"github.com/valyala/fasthttp"
 
-	"headstart/cmd/config"
+	"headstart/blockcache"
 	"headstart/engine/block"
 )
 
@@ -89,23 +88,26 @@ func (s *BE) releaseCache(ctx *fasthttp.RequestCtx) {
 	answer(ctx, map[string]int{"released_elements": blocks})
 }
 
-// resetCache serves op=reset&capacity=bytes&path=dir.
+// resetCache serves op=reset&capacity=bytes&path=dir: the directory may take so
+// much of its disk from now on, until the next restart. What is above goes.
 func (s *BE) resetCache(ctx *fasthttp.RequestCtx) {
 	args := ctx.QueryArgs()
 	capacity, err := number(args, "capacity", 0, 1)
 	if err == nil && capacity == 0 {
 		err = errors.New("capacity is missing")
 	}
+	if err != nil {
+		wrongArgument(ctx, err)
+		return
+	}
 	path := string(args.Peek("path"))
-	known := slices.ContainsFunc(s.Config.CachePaths("file_cache_path"), func(p config.CachePath) bool { return p.Path == path })
-	switch {
+	switch err := s.Cache.Resize(path, capacity); {
+	case errors.Is(err, blockcache.ErrNoPath):
+		fail(ctx, fasthttp.StatusNotFound, "no_such_path", "path="+quote(path)+" is not in file_cache_path")
 	case err != nil:
 		wrongArgument(ctx, err)
-	case !known:
-		fail(ctx, fasthttp.StatusNotFound, "no_such_path", "path="+quote(path)+" is not in file_cache_path")
 	default:
-		fail(ctx, fasthttp.StatusNotImplemented, "not_implemented",
-			"the capacity can't be changed while the node runs: set total_size in file_cache_path and restart")
+		done(ctx)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"strings"
 	"sync"
 	"time"
 
@@ -12,15 +13,20 @@ import (
 
 	"headstart/engine"
 	"headstart/engine/block"
+	"headstart/engine/timeline"
 )
 
 // read serves GET /read?path=…&tablet_id=…&offset=…&size=…&query_id=…: the bytes
-// of a range, streamed. X-Headstart-Source names the source of the first block.
+// of a range, streamed. A file that is packed into the object is named by
+// packed_offset and packed_size; offset and size are then within it. X-Headstart-Source names the source of the first block.
 func (s *BE) read(ctx *fasthttp.RequestCtx) {
 	req, err := s.readRequest(ctx.QueryArgs())
 	if err != nil {
-		fail(ctx, fasthttp.StatusBadRequest, "bad_argument", err.Error())
+		wrongArgument(ctx, err)
 		return
+	}
+	if trace := string(ctx.Request.Header.Peek("traceparent")); timeline.ValidTraceparent(trace) {
+		req.Trace = trace
 	}
 	// Each block has its own time limit: fasthttp does not tell a handler that its
 	// client has gone before the next write.
@@ -49,7 +55,13 @@ func (s *BE) read(ctx *fasthttp.RequestCtx) {
 	}, int(r.Len()))
 }
 
+// readArguments are all that /read takes.
+const readArguments = "path tablet_id offset size packed_offset packed_size kind query_id"
+
 func (s *BE) readRequest(args *fasthttp.Args) (*block.Read, error) {
+	if err := only(args, strings.Fields(readArguments)); err != nil {
+		return nil, err
+	}
 	obj, err := block.ParsePath(string(args.Peek("path")), s.Bucket)
 	if err != nil {
 		return nil, err
@@ -59,6 +71,9 @@ func (s *BE) readRequest(args *fasthttp.Args) (*block.Read, error) {
 		return nil, err
 	}
 	if req.Size, err = number(args, "size", -1, 0); err != nil {
+		return nil, err
+	}
+	if req.Packed, err = packed(args); err != nil {
 		return nil, err
 	}
 	tablet, err := number(args, "tablet_id", -1, 0)
@@ -72,6 +87,25 @@ func (s *BE) readRequest(args *fasthttp.Args) (*block.Read, error) {
 	}
 	req.Kind, req.Queue, err = kindOf(string(args.Peek("kind")))
 	return req, err
+}
+
+// packed reads the part of the object that is a file: packed_offset and
+// packed_size, or neither.
+func packed(args *fasthttp.Args) (*block.Slice, error) {
+	offset, err := number(args, "packed_offset", -1, 0)
+	if err != nil {
+		return nil, err
+	}
+	size, err := number(args, "packed_size", -1, 0)
+	switch {
+	case err != nil:
+		return nil, err
+	case offset < 0 && size < 0:
+		return nil, nil
+	case offset < 0 || size < 0:
+		return nil, errors.New("packed_offset and packed_size: want both or neither")
+	}
+	return &block.Slice{Offset: offset, Size: size}, nil
 }
 
 // kindOf maps the kind of a read to the counters and the queue of its blocks.
@@ -126,7 +160,7 @@ type body struct {
 	req    block.Read
 	reader *engine.Reader
 	view   block.View
-	// at is the first byte of the object that the client has not got yet, left how
+	// at is the first byte of the file that the client has not got yet, left how
 	// many there are.
 	at, left int64
 	// limit bounds the wait for each block, and for the client to take it.

@@ -68,6 +68,31 @@ func TestS11_ReadOverHTTP(t *testing.T) {
 	}
 }
 
+func TestS17_PackedFilesOverHTTP(t *testing.T) {
+	const size = 5*testBlock + 100
+	n, data := withObject(t, size)
+	const file = "/read?path=k&tablet_id=7&packed_offset=4000&packed_size=9000"
+	for target, want := range map[string][]byte{
+		file:                          data[4000:13000],
+		file + "&offset=100&size=200": data[4100:4300],
+		file + "&offset=8990&size=99": data[12990:13000],
+		file + "&offset=9000":         {},
+	} {
+		if status, got := n.ask("GET", target, ""); status != 200 || got != string(want) {
+			t.Errorf("%s: %d, %d bytes, want %d", target, status, len(got), len(want))
+		}
+	}
+	for _, target := range []string{
+		file + "&offset=9001",
+		"/read?path=k&packed_offset=1", "/read?path=k&packed_size=1", "/read?path=k&packed_offset=-1&packed_size=1",
+		fmt.Sprintf("/read?path=k&packed_offset=%d&packed_size=2", size-1), "/read?path=k&packed_offset=9223372036854775807&packed_size=1",
+	} {
+		if status, body := n.ask("GET", target, ""); status != 400 || !strings.Contains(body, `"code"`) {
+			t.Errorf("%s: %d %s", target, status, body)
+		}
+	}
+}
+
 // TestLC10_BytesThatVanishUnderARead truncates the file that cached blocks lie
 // in: the client gets the right bytes all the same, from object storage.
 func TestLC10_BytesThatVanishUnderARead(t *testing.T) {
@@ -159,6 +184,30 @@ func TestS73_QueryProfileOverHTTP(t *testing.T) {
 		if status, _ := n.ask("GET", "/api/query_profile"+target, ""); status != want {
 			t.Errorf("%s: %d", target, status)
 		}
+	}
+}
+
+func TestReadRefusesArgumentsThatNobodyLooksAt(t *testing.T) {
+	n := startBE(t, nil)
+	n.source.put(block.Object{Store: "s3", Bucket: "bucket", Key: "k"}, []byte("hello"))
+	for query, want := range map[string]string{
+		"path=k":                       "",
+		"path=k&tabletid=7":            `unknown argument \"tabletid\": want path, tablet_id, offset`,
+		"path=k&offset=1&offset=2":     `argument \"offset\" is given twice`,
+		"path=k&path=k":                `argument \"path\" is given twice`,
+		"path=k&op=read":               `unknown argument \"op\"`,
+		"path=k&%00=":                  `unknown argument \"\\x00\"`,
+		"path=hdfs://bucket/k":         "this node reads from no other kind of store",
+		"path=s3a://bucket/k&size=5":   "",
+		"path=k&offset=1&size=2&kind=": "",
+	} {
+		status, body := n.ask("GET", "/read?"+query, "")
+		if (status == 200) != (want == "") || !strings.Contains(body, want) || want != "" && status != 400 {
+			t.Errorf("%s: %d %s", query, status, body)
+		}
+	}
+	if n.source.mu.gets != 1 {
+		t.Errorf("%d GETs: s3 and s3a of one object are two", n.source.mu.gets)
 	}
 }
 

@@ -1,0 +1,142 @@
+package blockcache
+
+import (
+	"bufio"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"headstart/engine/block"
+)
+
+// manyBlocks lays out a cache that holds so many blocks of 1 KiB, 64 an object;
+// the bytes of the first one alone are there.
+func manyBlocks(t testing.TB, blocks int) Options {
+	t.Helper()
+	dir := t.TempDir()
+	o := options(dir, int64(blocks)*1200+8<<20, kib)
+	c := open(t, o)
+	offer(c, 0, 0, kib, block.QueueNormal)
+	flush(t, c)
+	_ = c.Close()
+	f, err := os.OpenFile(filepath.Join(dir, blocksName), os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := bufio.NewWriterSize(f, 1<<20)
+	_, err = f.Seek(recordOffset(2), 0)
+	base := id(0, 0)
+	for i := 1; i < blocks; i++ {
+		if i%64 == 0 {
+			base = id(i/64, 0)
+		}
+		r := record{seq: uint64(i) + 10, id: base.At(uint64(i % 64)), start: uint32(i), size: kib}
+		var b [recordSize]byte
+		r.encode(&b)
+		_, werr := w.Write(b[:])
+		err = errors.Join(err, werr)
+	}
+	if err := errors.Join(err, w.Flush(), f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+// processorTime is what this process has used so far: other programs on the
+// machine don't count.
+func processorTime(t *testing.T) time.Duration {
+	t.Helper()
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// Twice the blocks take about twice the time, and nobody waits for it: what is
+// asked for before it is found is a miss.
+func TestRR02_StartIsLinearAndKeepsNobodyWaiting(t *testing.T) {
+	const few = 60_000
+	var took [2][]time.Duration
+	all := [2]Options{manyBlocks(t, few), manyBlocks(t, 2*few)}
+	for range 7 {
+		for i, o := range all {
+			begin := processorTime(t)
+			c := open(t, o)
+			took[i] = append(took[i], processorTime(t)-begin)
+			if n := c.Metrics().Blocks; n != few<<i {
+				t.Fatalf("%d blocks found", n)
+			}
+			_ = c.Close()
+		}
+	}
+	for i := range took {
+		slices.Sort(took[i])
+	}
+	t.Logf("%d blocks: %v, %d blocks: %v", few, took[0][3], 2*few, took[1][3])
+	if took[1][0] > took[0][0]*23/10 && took[1][3] > took[0][3]*23/10 {
+		t.Errorf("%v for %d blocks, %v for twice as many", took[0], few, took[1])
+	}
+
+	o := all[1]
+	o.OpenWait = time.Nanosecond
+	c := open(t, o)
+	if l, ok := c.Get(id(0, 0)); ok { // too soon, mostly
+		l.Release()
+	}
+	if err := c.AwaitLoaded(t.Context()); err != nil || c.Metrics().Blocks != 2*few {
+		t.Errorf("%v: %+v", err, c.Metrics())
+	}
+	has(t, c, 0, 0, kib)
+	invariants(t, c)
+}
+
+// Blocks are looked for where they were put: the directories that a restart
+// finds again, in the order of before, get the same keys.
+func TestRR02_S50_KeysKeepTheirDirectory(t *testing.T) {
+	o := options(t.TempDir(), 8<<20, 64*kib)
+	o.Paths = append(o.Paths, Path{Dir: t.TempDir(), TotalBytes: 24 << 20})
+	var was [200]*volume
+	c := open(t, o)
+	for i := range was {
+		was[i] = c.volumeOf(hashID(id(i, 0)))
+		offer(c, i, 0, kib, block.QueueNormal)
+	}
+	flush(t, c)
+	_ = c.Close()
+	c = open(t, o)
+	for i, v := range was {
+		if now := c.volumeOf(hashID(id(i, 0))); now.dir != v.dir {
+			t.Errorf("block %d goes to %s, before to %s", i, now.dir, v.dir)
+		}
+		has(t, c, i, 0, kib)
+	}
+}
+
+// RR-07: a graceful stop loses nothing.
+func TestRR07_CleanStopKeepsAll(t *testing.T) {
+	o := options(t.TempDir(), 8<<20, 64*kib)
+	c := open(t, o)
+	for i := range 300 {
+		offer(c, i, 0, 1+i*97%(64*kib), block.Queue(i%queueCount))
+	}
+	held := []int{}
+	for i := range 300 {
+		if l, ok := c.Peek(id(i, 0)); ok {
+			l.Release()
+			held = append(held, i)
+		}
+	}
+	_ = c.Close() // what waits to be written is written
+	c = open(t, o)
+	for _, i := range held {
+		has(t, c, i, 0, 1+i*97%(64*kib))
+	}
+	if len(held) < 200 {
+		t.Errorf("the test holds %d blocks only", len(held))
+	}
+}
