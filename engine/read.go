@@ -119,6 +119,7 @@ func (e *Engine) copyLocal(req *block.Read, dst []byte) (n int, blocks int64, kn
 	if !ok {
 		return 0, 0, nil, false
 	}
+	known.NoteRoute(req.Route)
 	for i := range rng.Count {
 		lease, ok := e.Cache.Get(known.Base.At(rng.First + i))
 		if !ok {
@@ -232,6 +233,7 @@ func (r *Reader) resolve(ctx context.Context) error {
 		first.lease.Release()
 		return r.fail(fmt.Errorf("offset %d of an object of %d bytes: %w", r.req.Offset, known.Meta.Size, block.ErrRange))
 	}
+	known.NoteRoute(r.req.Route)
 	r.known, r.rng, r.origin = known, rng, first.result
 	r.origin.Buf = nil // the slot's
 	r.next, r.ahead = rng.First, rng.First
@@ -393,7 +395,11 @@ func (r *Reader) fetch(led []*flight.Flight) {
 // to start when it leads.
 func (r *Reader) find(index uint64) (s slot, leads bool) {
 	id := r.known.Base.At(index)
-	if lease, ok := r.e.Cache.Get(id); ok {
+	get := r.e.Cache.Get
+	if r.req.ForPeer {
+		get = r.e.Cache.Peek
+	}
+	if lease, ok := get(id); ok {
 		s = slot{index: index, lease: lease, result: flight.Result{Source: block.SourceLocal}}
 	} else if s = r.join(id); s.lead {
 		leads = true
@@ -481,7 +487,7 @@ func (r *Reader) forget() {
 func (r *Reader) request(run block.Run, meta block.Meta) *block.Fetch {
 	return &block.Fetch{
 		Object: r.req.Object, Meta: meta, BlockSize: r.e.BlockSize, Run: run,
-		Route: r.req.Route, Kind: r.req.Kind, Queue: r.req.Queue, QueryID: r.req.QueryID,
+		Route: r.req.Route, Kind: r.req.Kind, Queue: r.req.Queue, QueryID: r.req.QueryID, ForPeer: r.req.ForPeer,
 		Trace: r.trace.Traceparent(r.req.Trace),
 	}
 }

@@ -45,5 +45,6 @@ func bindCache(c *config.Set, s *blockcache.Settings) {
 	c.BindInt("file_cache_enter_need_evict_cache_in_advance_percent", &s.EnterEvictPercent)
 	c.BindInt("file_cache_exit_need_evict_cache_in_advance_percent", &s.ExitEvictPercent)
 	c.BindInt("file_cache_ttl_seconds", &s.TTLSeconds)
+	c.BindInt("peer_server_cache_fill_quota_percent", &s.FillPercent)
 	c.BindInt("file_cache_scrub_bytes_per_second", &s.ScrubBytesPerSecond)
 }
