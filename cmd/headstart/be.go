@@ -55,6 +55,7 @@ type be struct {
 	fills          *pools.Shares
 	groupBytes     *pools.Shares
 	queue          *pools.Queue
+	cacheSettings  *blockcache.Settings
 	cache          *blockcache.Cache
 	origin         *objstore.Store
 	breakers       *shards.Breakers
@@ -142,6 +143,7 @@ func (b *be) openStore(ctx context.Context) (err error) {
 		SessionToken: c.String("s3_session_token"), PathStyle: c.Bool("s3_path_style"),
 		MaxInFlight: int(c.Int("max_concurrent_s3_gets")), Buffers: b.buffers,
 		AttemptTimeout: c.Duration("s3_get_timeout_ms"), IdleTimeout: c.Duration("s3_get_idle_timeout_ms"),
+		Logger: b.log,
 	})
 	if err != nil {
 		return fmt.Errorf("s3_endpoint: %w", err)

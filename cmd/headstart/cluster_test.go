@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -138,9 +139,7 @@ func (c *testCluster) startBE(group string, keys map[string]string) *be {
 		"file_cache_each_block_size": strconv.Itoa(testBlock), "buffer_budget_bytes": "67108864",
 		"object_storage_get_max_blocks": "1", "enable_cache_read_from_peer": "true",
 	}
-	for k, v := range keys {
-		all[k] = v
-	}
+	maps.Copy(all, keys)
 	conf := c.load(config.BE, name, all)
 	log := c.logger(conf, name)
 	b, err := startBE(context.Background(), conf, log)

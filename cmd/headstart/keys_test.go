@@ -307,7 +307,7 @@ func (b *be) inForce() map[string]func() string {
 	number := func(key string, v *atomic.Int64) { probes[key] = func() string { return fmt.Sprint(v.Load()) } }
 	flag := func(key string, v *atomic.Bool) { probes[key] = func() string { return fmt.Sprint(v.Load()) } }
 	text := func(key string, v *atomic.Pointer[string]) { probes[key] = func() string { return *v.Load() } }
-	e, r, f := b.engine.Settings, b.upkeep.settings, b.serving.Settings
+	e, r, f, s := b.engine.Settings, b.upkeep.settings, b.serving.Settings, b.cacheSettings
 	flag("enable_cache_read_from_peer", &e.EnableCacheReadFromPeer)
 	flag("enable_peer_s3_race", &e.EnablePeerS3Race)
 	flag("enable_same_compute_group_peer_read", &e.EnableSameComputeGroupPeerRead)
@@ -338,6 +338,13 @@ func (b *be) inForce() map[string]func() string {
 	flag("peer_read_updates_eviction_order", &f.PeerReadUpdatesEvictionOrder)
 	flag("enable_peer_server_cache_fill", &f.EnablePeerServerCacheFill)
 	number("peer_server_cache_fill_timeout_ms", &f.PeerServerCacheFillTimeoutMS)
+	number("file_cache_enter_disk_resource_limit_mode_percent", &s.EnterDiskLimitPercent)
+	number("file_cache_exit_disk_resource_limit_mode_percent", &s.ExitDiskLimitPercent)
+	flag("enable_evict_file_cache_in_advance", &s.EvictInAdvance)
+	number("file_cache_enter_need_evict_cache_in_advance_percent", &s.EnterEvictPercent)
+	number("file_cache_exit_need_evict_cache_in_advance_percent", &s.ExitEvictPercent)
+	number("file_cache_ttl_seconds", &s.TTLSeconds)
+	number("file_cache_scrub_bytes_per_second", &s.ScrubBytesPerSecond)
 	number("slow_read_threshold_ms", &b.timelines.ThresholdMS)
 	number("slow_read_sample_per_million", &b.timelines.SamplePerMillion)
 	flag("warm_up_from_peer", &b.warm.Settings.FromPeer)

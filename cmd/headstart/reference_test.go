@@ -59,11 +59,12 @@ func (r *reference) write(t *testing.T) {
 		t.Fatal(err)
 	}
 	head, _, _ := strings.Cut(string(text), "\n$ ")
-	out := head + "\n"
+	var out strings.Builder
+	out.WriteString(head + "\n")
 	for i := range r.commands {
-		out += "$ " + r.commands[i] + "\n<\n" + r.answers[i] + "\n\n"
+		out.WriteString("$ " + r.commands[i] + "\n<\n" + r.answers[i] + "\n\n")
 	}
-	if err := os.WriteFile(referenceFile, []byte(out), 0o644); err != nil {
+	if err := os.WriteFile(referenceFile, []byte(out.String()), 0o644); err != nil {
 		t.Fatal(err)
 	}
 }
