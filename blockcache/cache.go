@@ -35,6 +35,9 @@ type Entry struct {
 	Meta   block.Meta
 	ID     block.ID
 	Queue  block.Queue
+	// Fill: the block was brought for another node, and counts against the quota
+	// of fills (S35).
+	Fill bool
 }
 
 // Path is one directory of the cache, usually on a disk of its own.

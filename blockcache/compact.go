@@ -31,7 +31,7 @@ func (v *volume) place(n uint32) bool {
 		window := v.windowLocked(s.units)
 		if window == nil {
 			for more := int64(0); more <= int64(s.units)/32; {
-				victim := v.mu.policy.victim(s.queue, 0)
+				victim := v.mu.policy.victim(wish{queue: s.queue, fill: s.where == inFills})
 				if victim == 0 {
 					v.mu.Unlock()
 					return false
@@ -192,7 +192,7 @@ func (v *volume) moveToLocked(n uint32) uint32 {
 		return 0
 	}
 	t := v.slots.at(m)
-	t.id, t.size, t.crc, t.queue, t.born = s.id, s.size, s.crc, s.queue, s.born
+	t.id, t.size, t.crc, t.queue, t.where, t.born = s.id, s.size, s.crc, s.queue, s.where, s.born
 	t.state.Store(slotClaimed) // in no list yet: nobody but the writer may touch it
 	if !v.mu.space.place(m) {
 		t.state.Store(slotVacant)

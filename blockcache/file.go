@@ -153,9 +153,10 @@ func statDisk(dir string) diskUse {
 // errLocked: another process uses the directory.
 var errLocked = errors.New("another process has this cache directory open")
 
-// lockDir takes the directory for this process, until the file is closed.
-func lockDir(dir *os.Root) (*os.File, error) {
-	f, err := dir.OpenFile("headstart.lock", os.O_RDWR|os.O_CREATE, 0o600)
+// lockDir takes the directory for this process, until the file is closed. ours
+// is the data file that this process had there before, if any.
+func lockDir(dir *os.Root, ours os.FileInfo) (*os.File, error) {
+	f, err := dir.OpenFile(lockName, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, err
 	}
@@ -165,7 +166,7 @@ func lockDir(dir *os.Root) (*os.File, error) {
 		}
 		return nil, errors.Join(err, f.Close())
 	}
-	if err := claimDir(dir, f); err != nil {
+	if err := claimDir(dir, f, ours); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
 	return f, nil
@@ -173,14 +174,14 @@ func lockDir(dir *os.Root) (*os.File, error) {
 
 // claimDir marks the directory as ours. One without the mark that has a file
 // by one of our names belongs to somebody else, unless the file begins as ours
-// do.
-func claimDir(dir *os.Root, lock *os.File) error {
+// do or is the one we know.
+func claimDir(dir *os.Root, lock *os.File, ours os.FileInfo) error {
 	mark := make([]byte, len(dirMark))
 	if n, _ := lock.ReadAt(mark, 0); string(mark[:n]) == dirMark {
 		return nil
 	}
 	st, err := dir.Stat(dataName)
-	if err == nil && st.Mode().IsRegular() && st.Size() > 0 {
+	if err == nil && st.Mode().IsRegular() && st.Size() > 0 && !(ours != nil && os.SameFile(st, ours)) {
 		_, err = dir.Stat(blocksName)
 		if errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("%w: %s is not ours", ErrFormat, dataName)

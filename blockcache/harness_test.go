@@ -226,11 +226,21 @@ func invariantsLocked(t testing.TB, v *volume) (blocks int) {
 // of its own and no others; together they hold all.
 func queuedLocked(t testing.TB, v *volume, live map[uint32]bool) (blocks int) {
 	t.Helper()
+	for n := v.mu.policy.fills.newest; n != 0; n = v.slots.at(n).next {
+		if !live[n] || v.slots.at(n).where != inFills {
+			t.Fatalf("slot %d is among the fills, but is none", n)
+		}
+		delete(live, n)
+		blocks++
+	}
+	if blocks != v.mu.policy.fills.blocks {
+		t.Fatalf("%d fills (gauge %d)", blocks, v.mu.policy.fills.blocks)
+	}
 	for i := range v.mu.policy.queues {
 		q, count, units := &v.mu.policy.queues[i], 0, uint64(0)
 		for _, l := range [...]*list{&q.probation, &q.protected} {
 			for n := l.newest; n != 0; n = v.slots.at(n).next {
-				if !live[n] || v.slots.at(n).protected != (l == &q.protected) {
+				if !live[n] || v.mu.policy.listOf(v.slots.at(n)) != l {
 					t.Fatalf("slot %d is in queue %d, but holds no block of it", n, i)
 				}
 				delete(live, n)

@@ -119,13 +119,16 @@ func (v *volume) examine() {
 	}
 }
 
-// vanished reports whether the directory's data file is another one, or none.
+// vanished reports whether one of the directory's files is another one, or none:
+// what is written there would be lost, or another process could come in.
 func (v *volume) vanished() bool {
-	now, err := os.Stat(filepath.Join(v.dir, dataName))
-	if err != nil {
-		return errors.Is(err, os.ErrNotExist)
+	for i, name := range fileNames() {
+		now, err := os.Stat(filepath.Join(v.dir, name))
+		if errors.Is(err, os.ErrNotExist) || err == nil && !os.SameFile(now, v.identity[i]) {
+			return true
+		}
 	}
-	return !os.SameFile(now, v.identity)
+	return false
 }
 
 // shut closes the files of a volume that is out, as soon as nobody uses them,

@@ -49,6 +49,10 @@ type Metrics struct {
 	// CapacityBytes is configured; AllocatedBytes of disk are in use, metadata
 	// included.
 	CapacityBytes, AllocatedBytes int64
+	// FillBlocks and FillBytes are what was brought for other nodes, bytes of disk;
+	// they are in no queue.
+	FillBlocks int
+	FillBytes  int64
 	// QueueBlocks and QueueBytes are what each queue holds, in the order of
 	// block.Queue; bytes of disk.
 	QueueBlocks [queueCount]int
@@ -87,6 +91,9 @@ func (v *volume) addTo(m *Metrics) {
 	m.Bytes += v.mu.bytes
 	m.CapacityBytes += v.mu.capacity
 	m.AllocatedBytes += v.mu.reserved + metaBytes(high, v.mu.objects.high())
+	m.Blocks += v.mu.policy.fills.blocks
+	m.FillBlocks += v.mu.policy.fills.blocks
+	m.FillBytes += int64(v.mu.policy.fills.units) * unit
 	for i := range v.mu.policy.queues {
 		q := &v.mu.policy.queues[i]
 		m.Blocks += q.blocks()

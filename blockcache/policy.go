@@ -33,7 +33,16 @@ const (
 type policy struct {
 	slots  *slotTable
 	queues [queueCount]queue
+	fills  fills
 	ghosts ghosts
+	total  uint64 // units of the volume
+}
+
+// wish is what a block needs that wants to come in.
+type wish struct {
+	units uint32
+	queue block.Queue
+	fill  bool
 }
 
 // queue is one of the four kinds of blocks.
@@ -53,8 +62,9 @@ type queue struct {
 func (q *queue) blocks() int   { return q.probation.blocks + q.protected.blocks }
 func (q *queue) units() uint64 { return q.probation.units + q.protected.units }
 
-// blocks returns how many blocks all queues have.
+// blocks returns how many blocks there are.
 func (p *policy) blocks() (n int) {
+	n = p.fills.blocks
 	for i := range p.queues {
 		n += p.queues[i].blocks()
 	}
@@ -73,15 +83,18 @@ func (p *policy) setShares(units uint32, percent [queueCount]int) {
 	for i := range p.queues {
 		p.queues[i].share = uint64(units) * uint64(percent[i]) / 100
 	}
+	p.total = uint64(units)
 	p.ghosts.grain = max(1, uint64(units)>>stampFine)
 }
 
 func (p *policy) listOf(s *slot) *list {
-	q := &p.queues[s.queue]
-	if s.protected {
-		return &q.protected
+	switch s.where {
+	case isProtected:
+		return &p.queues[s.queue].protected
+	case inFills:
+		return &p.fills.list
 	}
-	return &q.probation
+	return &p.queues[s.queue].probation
 }
 
 func (p *policy) push(l *list, n uint32) {
@@ -118,7 +131,10 @@ func (p *policy) insert(n uint32, protect bool) {
 	s := p.slots.at(n)
 	q := &p.queues[s.queue]
 	p.used(n)
-	s.protected = protect
+	s.where = onProbation
+	if protect {
+		s.where = isProtected
+	}
 	p.push(p.listOf(s), n)
 	// What does not fit on probation was not pushed out either: protection has
 	// room for it. Two a time, so that no insertion takes long.
@@ -132,8 +148,20 @@ func (p *policy) insert(n uint32, protect bool) {
 func (p *policy) protect(q *queue, n uint32) {
 	p.unlink(&q.probation, n)
 	p.used(n)
-	p.slots.at(n).protected = true
+	p.slots.at(n).where = isProtected
 	p.push(&q.protected, n)
+}
+
+// grownOld makes a TTL block a NORMAL one.
+func (p *policy) grownOld(n uint32) {
+	s := p.slots.at(n)
+	if s.where == inFills {
+		s.queue = block.QueueNormal
+		return
+	}
+	p.remove(n)
+	s.queue = block.QueueNormal
+	p.insert(n, s.where == isProtected)
 }
 
 // remove takes a block out, for whatever reason it goes.
@@ -149,7 +177,7 @@ func (p *policy) moved(n, m uint32) {
 	if hit {
 		to.seen--
 	}
-	to.protected, to.queue = from.protected, from.queue
+	to.where, to.queue = from.where, from.queue
 	l := p.listOf(from)
 	to.prev, to.next = from.prev, from.next
 	if to.prev != 0 {
@@ -167,10 +195,13 @@ func (p *policy) moved(n, m uint32) {
 // evicted remembers a block that is about to make room.
 func (p *policy) evicted(n uint32) {
 	s := p.slots.at(n)
-	q := &p.queues[s.queue]
-	kind := 0
-	if s.protected {
+	p.fills.idle += uint64(s.units)
+	q, kind := &p.queues[s.queue], 0
+	switch s.where {
+	case isProtected:
 		kind = 1
+	case inFills:
+		return
 	}
 	q.left[kind] += uint64(s.units)
 	p.ghosts.put(p, hashID(s.id), ghostOf(int(s.queue), kind, p.ghosts.stamp(q.left[kind])))
@@ -193,8 +224,11 @@ func (p *policy) probationOf(q *queue) uint64 {
 
 // admit says whether a block that is about to come is to be protected, and
 // which block of its queue should make room for it then; 0 for none.
-func (p *policy) admit(h uint64, kind block.Queue, units uint32) (protect bool, victim uint32) {
-	q := &p.queues[kind]
+func (p *policy) admit(h uint64, w wish) (protect bool, victim uint32) {
+	if w.fill {
+		return false, 0
+	}
+	kind, units, q := w.queue, w.units, &p.queues[w.queue]
 	g, ok := p.ghosts.take(p, h)
 	if !ok || int(kind) != g.queue() {
 		return false, 0
@@ -231,10 +265,26 @@ func (p *policy) admit(h uint64, kind block.Queue, units uint32) (protect bool, 
 	return false, 0
 }
 
-// victim returns the block that should make room for units more of kind want,
-// or 0 when all blocks are held: one of the queue that is furthest above its
-// share.
-func (p *policy) victim(want block.Queue, units uint32) uint32 {
+// victim returns the block that should make room for another, or 0 when all
+// blocks that may are held.
+func (p *policy) victim(w wish) uint32 {
+	if w.fill {
+		return p.victimForFill(w)
+	}
+	if p.fills.units > p.fills.quota || p.fills.idle > p.total {
+		if n := p.fromFills(); n != 0 {
+			return n
+		}
+	}
+	if n := p.fromQueues(w); n != 0 {
+		return n
+	}
+	return p.fromFills()
+}
+
+// fromQueues returns a block of the queue that is furthest above its share.
+func (p *policy) fromQueues(w wish) uint32 {
+	want, units := w.queue, w.units
 	var tried [queueCount]bool
 	for range queueCount {
 		best, bestOver := -1, int64(0)

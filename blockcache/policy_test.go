@@ -84,7 +84,7 @@ func TestNewHotSetReplacesTheOld(t *testing.T) {
 // The policy has two links, two bytes and its ghosts for each block.
 func TestPolicyTakesAtMost16BytesABlock(t *testing.T) {
 	var s slot
-	perSlot := unsafe.Sizeof(s.next) + unsafe.Sizeof(s.prev) + unsafe.Sizeof(s.seen) + unsafe.Sizeof(s.protected)
+	perSlot := unsafe.Sizeof(s.next) + unsafe.Sizeof(s.prev) + unsafe.Sizeof(s.seen) + unsafe.Sizeof(s.where)
 	for _, blocks := range []int{1000, 262_144, 3_000_000} {
 		var g ghosts
 		g.fit(blocks)

@@ -16,31 +16,65 @@ var (
 )
 
 // CopyLease implements block.Memory. What is in memory is copied out of the
-// mapping; what is cold is read by a goroutine that may wait for the disk
-// longer than the caller does.
-func (v *volume) CopyLease(token uint64, lent []byte, off int, dst []byte) (int, error) {
-	s := v.slots.at(slotOf(token))
+// mapping; what is cold comes from the disk and is verified as a whole.
+func (v *volume) CopyLease(token uint64, lent []byte, off int, dst []byte) (got int, err error) {
+	n := slotOf(token)
+	s := v.slots.at(n)
 	dst = dst[:min(len(dst), len(lent)-off)]
-	var got int
-	var err error
-	if part := lent[off : off+len(dst)]; v.warm(slotOf(token), lent) || v.arena.resident(part) {
+	if part := lent[off : off+len(dst)]; v.warm(n, lent) || v.arena.resident(part) {
 		got, err = v.arena.copy(dst, part)
+	} else if len(dst) == len(lent) {
+		got, err = v.copyCold(n, dst)
 	} else {
-		err = v.readCold(int64(s.start)*unit+int64(off), len(dst), func(p []byte) { got += copy(dst[got:], p) })
+		got, err = v.copyPart(n, part, off, dst)
 	}
 	if err == nil {
-		err = v.stillThere(slotOf(token), s)
+		err = v.stillThere(n, s)
 	}
 	switch {
 	case err == nil:
 		return got, nil
+	case errors.Is(err, block.ErrBusy): // too many wait for the disk: the block is as good as before
+		return got, err
 	case errors.Is(err, errCut), errors.Is(err, block.ErrCorrupt):
 		v.count.readErrors.Add(1)
 	default:
 		v.readFailed()
 	}
-	v.drop(slotOf(token))
+	v.drop(n)
 	return got, fmt.Errorf("read a cached block of %s: %w", v.dir, err)
+}
+
+// copyCold reads a whole block from the disk, by a goroutine that may wait for
+// it longer than the caller does, and compares the checksum on the way.
+func (v *volume) copyCold(n uint32, dst []byte) (got int, err error) {
+	s, sum := v.slots.at(n), checksum{}
+	err = v.readCold(int64(s.start)*unit, len(dst), func(p []byte) {
+		got += copy(dst[got:], p)
+		sum.add(p)
+	})
+	if err == nil && sum.crc != s.crc {
+		err = block.ErrCorrupt
+		if v.drop(n) {
+			v.count.corrupt.Add(1)
+		}
+	}
+	return got, err
+}
+
+// copyPart copies a part of a cold block. All of the block is read and verified
+// first: what the disk says of a part alone can't be. That leaves it in memory,
+// mostly.
+func (v *volume) copyPart(n uint32, part []byte, off int, dst []byte) (got int, err error) {
+	if err := v.verify(n); err != nil {
+		return 0, err
+	}
+	if v.arena.resident(part) {
+		return v.arena.copy(dst, part)
+	}
+	start := int64(v.slots.at(n).start) * unit
+	err = v.readCold(start+int64(off), len(dst), func(p []byte) { got += copy(dst[got:], p) })
+	return got, err
 }
 
 // LeaseResident reports whether a lent block is in memory, for Lease.Resident.

@@ -96,10 +96,14 @@ type record struct {
 	size  uint32 // in bytes
 	crc   uint32
 	queue block.Queue
+	fill  bool // it was brought for another node
 }
 
 func (r *record) encode(b *[recordSize]byte) {
 	*b = [recordSize]byte{4: kindBlock, 5: byte(r.queue)}
+	if r.fill {
+		b[6] = 1
+	}
 	le := binary.LittleEndian
 	le.PutUint64(b[8:], r.seq)
 	le.PutUint64(b[16:], r.id.Hi)
@@ -125,6 +129,7 @@ func (r *record) decode(b []byte) bool {
 		size:  le.Uint32(b[44:]),
 		crc:   le.Uint32(b[48:]),
 		queue: block.Queue(b[5]),
+		fill:  b[6] != 0,
 	}
 	return r.size > 0
 }

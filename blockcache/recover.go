@@ -15,16 +15,22 @@ const scanSize = 1 << 20
 
 // The names of a volume's files.
 const (
+	lockName    = "headstart.lock"
 	dataName    = "headstart.data"
 	blocksName  = "headstart.blocks"
 	objectsName = "headstart.objects"
 )
 
+// dataFile is the place of the data file among the names.
+const dataFile = 1
+
+func fileNames() [4]string { return [4]string{lockName, dataName, blocksName, objectsName} }
+
 // open brings the files of the volume up and puts what they hold into the
 // index.
 func (v *volume) open(root *os.Root) error {
 	var err error
-	if v.lock, err = lockDir(root); err != nil {
+	if v.lock, err = lockDir(root, v.identity[dataFile]); err != nil {
 		return err
 	}
 	v.data, v.blocks, v.objects = nil, nil, nil
@@ -36,8 +42,10 @@ func (v *volume) open(root *os.Root) error {
 			return v.abandon(err)
 		}
 	}
-	if v.identity, err = root.Stat(dataName); err != nil {
-		return v.abandon(err)
+	for i, name := range fileNames() {
+		if v.identity[i], err = root.Stat(name); err != nil {
+			return v.abandon(err)
+		}
 	}
 	if err := v.readHeaders(); err != nil {
 		return v.abandon(err)
@@ -284,7 +292,11 @@ func (v *volume) enqueueLocked(list []found) {
 	}
 	for _, o := range ordered(list, func(f *found) uint32 { return uint32((f.seq - least) >> shift) }) {
 		f := &list[uint32(o)]
-		v.mu.policy.insert(f.n, false)
+		if f.fill {
+			v.mu.policy.insertFill(f.n)
+		} else {
+			v.mu.policy.insert(f.n, false)
+		}
 		v.mu.objects.hold(keyOf(f.id))
 		v.mu.bytes += int64(f.size)
 	}
@@ -373,7 +385,11 @@ func (v *volume) adoptData(reserved int64) error {
 // of. It answers false when the caller has had enough.
 func (v *volume) eachObject(yield func(block.Object, block.Meta) bool) bool {
 	v.mu.Lock()
-	objects, down := v.objects, v.mu.down || !v.mu.opened
+	down := v.mu.down || !v.mu.opened
+	var objects file
+	if !down { // open writes it without the lock, and is over
+		objects = v.objects
+	}
 	v.mu.Unlock()
 	if down {
 		return true

@@ -16,6 +16,9 @@ type Settings struct {
 	// TTLSeconds is how long a block stays one of the TTL queue; then it is a
 	// NORMAL one. 0 means for good.
 	TTLSeconds atomic.Int64
+	// FillPercent is what blocks that were brought for other nodes may take of a
+	// directory as long as others want the space; 100 makes no difference.
+	FillPercent atomic.Int64
 	// ScrubBytesPerSecond bounds what the scrubber reads to find bytes that have
 	// gone bad; 0 stops it.
 	ScrubBytesPerSecond atomic.Int64
@@ -28,6 +31,7 @@ func NewSettings() *Settings {
 	s.ExitDiskLimitPercent.Store(88)
 	s.EnterEvictPercent.Store(88)
 	s.ExitEvictPercent.Store(85)
+	s.FillPercent.Store(20)
 	s.ScrubBytesPerSecond.Store(8 << 20)
 	return s
 }

@@ -51,7 +51,7 @@ type slot struct {
 	next, prev  uint32 // neighbours in a list of the policy or in a bin
 	left, right uint32 // neighbours in the file
 	seen        uint8  // hits that the policy has already honoured, modulo 256
-	protected   bool   // which list of its queue has it
+	where       where  // which list has it
 	queue       block.Queue
 	born        uint8 // the age of the volume when a TTL block came
 }

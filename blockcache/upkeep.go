@@ -27,6 +27,9 @@ func (v *volume) tend(u *upkeep) {
 		u.grown = time.Now()
 		v.expire()
 	}
+	v.mu.Lock()
+	v.mu.policy.setFillPercent(v.set.FillPercent.Load())
+	v.mu.Unlock()
 	v.watch()
 	u.debt = min(u.debt, 0) + v.set.ScrubBytesPerSecond.Load()*int64(keepEvery)/int64(time.Second)
 	for looked := 0; u.debt > 0 && looked < 64*chunk; looked++ {
@@ -57,9 +60,7 @@ func (v *volume) expire() {
 		for ; n < end; n++ {
 			s := v.slots.at(n)
 			if s.queue == block.QueueTTL && v.mu.age-s.born >= ages && s.live() {
-				v.mu.policy.remove(n)
-				s.queue = block.QueueNormal
-				v.mu.policy.insert(n, s.protected)
+				v.mu.policy.grownOld(n)
 				v.count.expired.Add(1)
 			}
 		}
@@ -101,12 +102,7 @@ func (v *volume) watch() {
 	disk := v.diskUse(v.dir)
 	use := disk.percent()
 	v.mu.Lock()
-	switch {
-	case use >= v.set.EnterDiskLimitPercent.Load():
-		v.mu.limited = true
-	case use < v.set.ExitDiskLimitPercent.Load():
-		v.mu.limited = false
-	}
+	v.limitLocked(use)
 	enter, exit := v.set.EnterEvictPercent.Load(), v.set.ExitEvictPercent.Load()
 	inAdvance := v.set.EvictInAdvance.Load()
 	switch {
@@ -124,6 +120,18 @@ func (v *volume) watch() {
 		v.evictAbove(enter, exit)
 	}
 	v.shrink()
+}
+
+// limitLocked enters and leaves disk-limit mode.
+func (v *volume) limitLocked(use int64) {
+	switch {
+	case use >= v.set.EnterDiskLimitPercent.Load() && !v.mu.limited:
+		v.mu.limited = true
+		v.log.Warn("disk-limit mode: nothing more is cached", "dir", v.dir, "disk_percent", use)
+	case use < v.set.ExitDiskLimitPercent.Load() && v.mu.limited:
+		v.mu.limited = false
+		v.log.Info("disk-limit mode is over", "dir", v.dir, "disk_percent", use)
+	}
 }
 
 // evictAbove evicts until less than exit percent of the capacity is in use, if
@@ -148,7 +156,7 @@ func (v *volume) evictAbove(enter, exit int64) {
 
 func (v *volume) evictOneLocked() bool {
 	v.mu.policy.ghosts.fit(int(v.mu.space.high))
-	n := v.mu.policy.victim(block.QueueNormal, 0)
+	n := v.mu.policy.victim(wish{})
 	if n != 0 {
 		v.evictLocked(n)
 	}
@@ -176,6 +184,7 @@ func (v *volume) resize(total int64) {
 	v.mu.Lock()
 	v.mu.capacity = total
 	v.fitLocked(v.mu.space.high, v.mu.objects.high())
+	v.mu.policy.setShares(uint32((total-overhead(total))/unit), v.shares)
 	v.mu.Unlock()
 	v.shrink()
 }

@@ -17,6 +17,7 @@ type volume struct {
 	dir       string
 	blockSize int64
 	capacity  int64 // bytes of disk, for everything
+	shares    [queueCount]int
 	log       *slog.Logger
 	index     *index
 	count     *counters
@@ -25,8 +26,8 @@ type volume struct {
 	set       *Settings
 	diskUse   func(dir string) diskUse
 	ioTimeout time.Duration
-	// identity is the data file, to be known again by.
-	identity os.FileInfo
+	// identity is the files, to be known again by.
+	identity [4]os.FileInfo
 	// complaint is the keeper's: what it has logged last.
 	complaint string
 
@@ -56,6 +57,8 @@ type volume struct {
 		// age is moved on ages times in the life of a TTL block.
 		age       uint8
 		fullUntil time.Time
+		// full: it was said that the disk is full, and not yet that it has room again.
+		full bool
 		// trim: give disk blocks behind the frontier back as it moves.
 		trim bool
 		// closed: no more jobs; finished: the writer has gone, and the last lease
@@ -111,7 +114,7 @@ const (
 
 func newVolume(number uint8, p Path, o Options) *volume {
 	v := &volume{
-		number: number, dir: p.Dir, blockSize: o.blockSize(), capacity: p.TotalBytes,
+		number: number, dir: p.Dir, blockSize: o.blockSize(), capacity: p.TotalBytes, shares: p.shares(),
 		log: o.Logger, slots: newSlotTable(maxSlots(p.TotalBytes)),
 		wake: make(chan struct{}, 1), idle: make(chan struct{}),
 		stop: make(chan struct{}), kept: make(chan struct{}), tried: make(chan struct{}),
@@ -136,7 +139,8 @@ func newVolume(number uint8, p Path, o Options) *volume {
 	v.mu.policy.slots = &v.slots
 	v.mu.yield, v.mu.capacity = noYield, p.TotalBytes
 	v.resetLocked()
-	v.mu.policy.setShares(v.mu.space.limit, p.shares())
+	v.mu.policy.setShares(v.mu.space.limit, v.shares)
+	v.mu.policy.setFillPercent(v.set.FillPercent.Load())
 	v.pending.bufs = map[uint32]*block.Buf{}
 	return v
 }
@@ -146,7 +150,7 @@ func (v *volume) resetLocked() {
 	v.mu.space = space{slots: &v.slots, mayUse: v.mayUseSlot}
 	v.mu.objects = newObjectTable()
 	v.mu.ceiling, v.mu.fullUntil = maxSlots(v.capacity), time.Time{}
-	v.mu.reserved, v.mu.trim = 0, false
+	v.mu.reserved, v.mu.trim, v.mu.full = 0, false, false
 	v.fitLocked(0, 0)
 }
 
@@ -224,16 +228,15 @@ func (v *volume) mayUseCell(high uint32) bool { return v.fitLocked(v.mu.space.hi
 // maxSlots is how many tiles a file of that many bytes can have.
 func maxSlots(capacity int64) uint32 { return uint32(capacity/unit) + 1 }
 
-// takeLocked makes room for a block of so many units, if need be by evicting
-// others, and returns its slot; 0 when all that could go is held. first is the
+// takeLocked makes room for a block, if need be by evicting others, and returns its slot; 0 when all that could go is held. first is the
 // block to evict before all others, 0 for none. Where the bytes will lie is for
 // the writer to find.
-func (v *volume) takeLocked(units uint32, queue block.Queue, first uint32) uint32 {
-	for v.mu.space.free() < int64(units) {
+func (v *volume) takeLocked(w wish, first uint32) uint32 {
+	for v.mu.space.free() < int64(w.units) {
 		n := first
 		if n == 0 {
 			v.mu.policy.ghosts.fit(int(v.mu.space.high))
-			n = v.mu.policy.victim(queue, units)
+			n = v.mu.policy.victim(w)
 		}
 		if n == 0 {
 			return 0
@@ -241,7 +244,7 @@ func (v *volume) takeLocked(units uint32, queue block.Queue, first uint32) uint3
 		v.evictLocked(n)
 		first = 0
 	}
-	n := v.mu.space.promise(units)
+	n := v.mu.space.promise(w.units)
 	if n == 0 && len(v.mu.jobs) == 0 {
 		v.pushLocked(job{kind: jobRoom})
 	}
@@ -416,6 +419,9 @@ func (v *volume) finishLocked() {
 
 // retireAllLocked empties the volume; held blocks go when they are released.
 func (v *volume) retireAllLocked() {
+	for v.mu.policy.fills.oldest != 0 {
+		v.retireLocked(v.mu.policy.fills.oldest)
+	}
 	for i := range v.mu.policy.queues {
 		q := &v.mu.policy.queues[i]
 		for _, l := range [...]*list{&q.probation, &q.protected} {

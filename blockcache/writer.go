@@ -48,9 +48,9 @@ func (v *volume) offer(e *Entry, b *block.Buf, h uint64) bool {
 		return false
 	}
 	v.liftCeilingLocked()
-	units := unitsOf(len(b.Bytes()))
-	protect, victim := v.mu.policy.admit(h, e.Queue, units)
-	n := v.takeLocked(units, e.Queue, victim)
+	w := wish{units: unitsOf(len(b.Bytes())), queue: e.Queue, fill: e.Fill}
+	protect, victim := v.mu.policy.admit(h, w)
+	n := v.takeLocked(w, victim)
 	if n == 0 {
 		v.count.noRoom.Add(1)
 		return false
@@ -70,7 +70,11 @@ func (v *volume) offer(e *Entry, b *block.Buf, h uint64) bool {
 		v.mu.space.breakPromise(n)
 		return true
 	}
-	v.mu.policy.insert(n, protect)
+	if e.Fill {
+		v.mu.policy.insertFill(n)
+	} else {
+		v.mu.policy.insert(n, protect)
+	}
 	v.mu.objects.hold(keyOf(e.ID))
 	v.mu.bytes += int64(s.size)
 	v.count.pending.Add(int64(s.size))
@@ -202,6 +206,10 @@ func (v *volume) writeFailed(n uint32, err error) {
 	v.retireLocked(n)
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
 		v.count.diskFull.Add(1)
+		if !v.mu.full {
+			v.mu.full = true
+			v.log.Warn("the disk is full: the cache works on in the space that it has", "dir", v.dir, "bytes", v.mu.reserved)
+		}
 		v.mu.fullUntil = time.Now().Add(fullRetry)
 		v.setCeilingLocked(uint32(v.mu.reserved / unit))
 	}
@@ -244,7 +252,9 @@ func (v *volume) store(j *job, s *slot) error {
 
 // writeRecord makes a block that is on disk known there.
 func (v *volume) writeRecord(n uint32, s *slot, seq uint64) error {
-	r := record{seq: seq, id: s.id, start: s.start, size: s.size, crc: s.crc, queue: s.queue}
+	v.mu.Lock()
+	r := record{seq: seq, id: s.id, start: s.start, size: s.size, crc: s.crc, queue: s.queue, fill: s.where == inFills}
+	v.mu.Unlock()
 	var b [recordSize]byte
 	r.encode(&b)
 	_, err := v.blocks.WriteAt(b[:], recordOffset(n))
@@ -274,8 +284,12 @@ func (v *volume) reserve(end int64) error {
 		return err
 	}
 	v.mu.Lock()
+	defer v.mu.Unlock()
 	v.mu.reserved = end
-	v.mu.Unlock()
+	if v.mu.full {
+		v.mu.full = false
+		v.log.Info("the disk has room again", "dir", v.dir, "bytes", end)
+	}
 	return nil
 }
 

@@ -30,10 +30,12 @@ func (e *Engine) Hit(req *block.Read) (v block.View, known *object.Known, ok boo
 	}
 	v = block.View{Lease: lease, Source: block.SourceLocal}
 	v.From, v.To = e.cut(rng, rng.First)
-	e.count.reads.Add(1)
+	known.NoteRoute(req.Route)
 	e.growth.Used(known.Base, rng.First)
-	e.count.addBlock(block.SourceLocal, v.To-v.From, false)
-	e.Profiles.Get(req.QueryID).AddLocal(req.Kind, int64(v.To-v.From))
+	e.count.local.Add(1, 1, int64(v.To-v.From))
+	if req.QueryID != "" {
+		e.Profiles.Get(req.QueryID).AddLocal(req.Kind, 1, int64(v.To-v.From))
+	}
 	return v, known, true
 }
 

@@ -25,13 +25,13 @@ const maxAgain = 3
 func (e *Engine) Read(ctx context.Context, req *block.Read, dst []byte) (int, block.Source, error) {
 	want := *req
 	want.Size = int64(len(dst))
-	e.count.reads.Add(1)
 	if err := unpack(&want); err != nil {
+		e.count.reads.Add(1)
 		e.count.readErrors.Add(1)
 		return 0, block.SourceNone, err
 	}
 	for again := 0; ; again++ {
-		n, src, err := e.readOnce(ctx, &want, dst)
+		n, src, err := e.readOnce(ctx, &want, dst, again == 0)
 		if err == nil || again == maxAgain || !errors.Is(err, block.ErrChanged) {
 			if err != nil {
 				e.count.readErrors.Add(1)
@@ -42,8 +42,8 @@ func (e *Engine) Read(ctx context.Context, req *block.Read, dst []byte) (int, bl
 	}
 }
 
-func (e *Engine) readOnce(ctx context.Context, req *block.Read, dst []byte) (int, block.Source, error) {
-	n, known, done := e.readLocal(req, dst)
+func (e *Engine) readOnce(ctx context.Context, req *block.Read, dst []byte, first bool) (int, block.Source, error) {
+	n, known, done := e.readLocal(req, dst, first)
 	src := block.SourceNone
 	if n > 0 {
 		src = block.SourceLocal
@@ -91,37 +91,51 @@ func (e *Engine) readOnce(ctx context.Context, req *block.Read, dst []byte) (int
 
 // readLocal is the hit path: it copies blocks from the cache as long as they
 // are there, and reports whether that was all of the read. It allocates
-// nothing, locks nothing and asks nobody.
-func (e *Engine) readLocal(req *block.Read, dst []byte) (n int, known *object.Known, done bool) {
+// nothing, locks nothing and asks nobody. first: the read has not been counted.
+func (e *Engine) readLocal(req *block.Read, dst []byte, first bool) (n int, known *object.Known, done bool) {
+	reads, blocks := int64(0), int64(0)
+	if first {
+		reads = 1
+	}
+	n, blocks, known, done = e.copyLocal(req, dst)
+	e.count.local.Add(reads, blocks, int64(n))
+	if blocks > 0 && req.QueryID != "" {
+		e.Profiles.Get(req.QueryID).AddLocal(req.Kind, blocks, int64(n))
+	}
+	return n, known, done
+}
+
+// copyLocal is readLocal without the books: what a hit counts costs it as much as
+// its look-up, so it is counted once a read.
+func (e *Engine) copyLocal(req *block.Read, dst []byte) (n int, blocks int64, known *object.Known, done bool) {
 	if req.Size == 0 {
-		return 0, nil, true
+		return 0, 0, nil, true
 	}
 	known = e.objects.Get(object.KeyOf(req.Object, req.Version))
 	if known == nil || e.stale(known, req.Version, req.MaxAge) {
-		return 0, nil, false
+		return 0, 0, nil, false
 	}
 	rng, ok := e.clamp(req, 0, known.Meta.Size)
 	if !ok {
-		return 0, nil, false
+		return 0, 0, nil, false
 	}
-	query := e.Profiles.Get(req.QueryID)
+	known.NoteRoute(req.Route)
 	for i := range rng.Count {
 		lease, ok := e.Cache.Get(known.Base.At(rng.First + i))
 		if !ok {
-			return n, known, false
+			return n, blocks, known, false
 		}
 		from, to := e.cut(rng, rng.First+i)
 		k, err := lease.CopyAt(dst[n:n+to-from], from)
 		lease.Release()
 		if err != nil || k != to-from {
-			return n, known, false // the cache has dropped the block: fetch it
+			return n, blocks, known, false // the cache has dropped the block: fetch it
 		}
 		n += k
+		blocks++
 		e.growth.Used(known.Base, rng.First+i)
-		e.count.addBlock(block.SourceLocal, k, false)
-		query.AddLocal(req.Kind, int64(k))
 	}
-	return n, known, true
+	return n, blocks, known, true
 }
 
 // cut returns the bytes of block index that lie in rng.
@@ -219,6 +233,7 @@ func (r *Reader) resolve(ctx context.Context) error {
 		first.lease.Release()
 		return r.fail(fmt.Errorf("offset %d of an object of %d bytes: %w", r.req.Offset, known.Meta.Size, block.ErrRange))
 	}
+	known.NoteRoute(r.req.Route)
 	r.known, r.rng, r.origin = known, rng, first.result
 	r.origin.Buf = nil // the slot's
 	r.next, r.ahead = rng.First, rng.First
@@ -342,7 +357,7 @@ func (r *Reader) book(s *slot, n int) {
 	}
 	switch res.Source {
 	case block.SourceLocal:
-		r.query.AddLocal(r.req.Kind, int64(n))
+		r.query.AddLocal(r.req.Kind, 1, int64(n))
 	case block.SourcePeer:
 		r.query.AddPeer(r.req.Kind, res.SameGroup, res.Peer, moved, res.Took)
 	default:
@@ -383,7 +398,11 @@ func (r *Reader) fetch(led []*flight.Flight) {
 // to start when it leads.
 func (r *Reader) find(index uint64) (s slot, leads bool) {
 	id := r.known.Base.At(index)
-	if lease, ok := r.e.Cache.Get(id); ok {
+	get := r.e.Cache.Get
+	if r.req.ForPeer {
+		get = r.e.Cache.Peek
+	}
+	if lease, ok := get(id); ok {
 		s = slot{index: index, lease: lease, result: flight.Result{Source: block.SourceLocal}}
 	} else if s = r.join(id); s.lead {
 		leads = true
@@ -471,7 +490,7 @@ func (r *Reader) forget() {
 func (r *Reader) request(run block.Run, meta block.Meta) *block.Fetch {
 	return &block.Fetch{
 		Object: r.req.Object, Meta: meta, BlockSize: r.e.BlockSize, Run: run,
-		Route: r.req.Route, Kind: r.req.Kind, Queue: r.req.Queue, QueryID: r.req.QueryID,
+		Route: r.req.Route, Kind: r.req.Kind, Queue: r.req.Queue, QueryID: r.req.QueryID, ForPeer: r.req.ForPeer,
 		Trace: r.trace.Traceparent(r.req.Trace),
 	}
 }

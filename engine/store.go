@@ -51,7 +51,7 @@ func (t *task) shareLearning(ctx context.Context, run block.Run) (block.Stream, 
 	read := block.Read{
 		Object: t.req.Object, Version: t.req.Meta.Version, Route: t.req.Route,
 		Offset: t.e.geometry.Offset(run.First), Size: int64(run.Count()) * t.e.BlockSize,
-		Kind: t.req.Kind, Queue: t.req.Queue, QueryID: t.req.QueryID, NoPeer: true,
+		Kind: t.req.Kind, Queue: t.req.Queue, QueryID: t.req.QueryID, NoPeer: true, ForPeer: t.req.ForPeer,
 	}
 	// It has no timeline of its own: what it starts goes into this task's.
 	alone := mode{flights: t.e.gets, query: t.mode.query, trace: t.mode.trace}

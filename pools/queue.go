@@ -495,7 +495,6 @@ func (q *Queue) Metrics() QueueMetrics {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	m.Running, m.Depth, m.MaxDepth = q.mu.workers, q.mu.waiting.len(), q.mu.maxDepth
-	m.Delayed, m.Waited = q.mu.delayed, q.mu.waited
-	m.Timeout, m.Adaptive = q.mu.timeout, q.mu.adaptive
+	m.Delayed, m.Waited, m.Timeout, m.Adaptive = q.mu.delayed, q.mu.waited, q.mu.timeout, q.mu.adaptive
 	return m
 }

@@ -189,10 +189,10 @@ func (r *fetchRequest) readField(c *cursor, t thrift.TType, id int16, old *block
 		f.Queue = block.Queue(c.small())
 	case reqQueryID:
 		f.QueryID = c.str(maxName, old.QueryID)
-	case reqFill:
-		f.Fill = c.u8() != 0
+	case reqFill: // 1 is true and all else false, as generated code has it
+		f.Fill = c.u8() == 1
 	case reqWait:
-		f.Wait = c.u8() != 0
+		f.Wait = c.u8() == 1
 	case reqCallID:
 		r.callID = uint64(c.i64())
 	case reqDeadline:

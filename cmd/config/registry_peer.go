@@ -36,6 +36,8 @@ func peerKeys() []Key {
 			Help: "Id (not the name) of the compute group that fills its cache for this BE; empty switches fills off."},
 		{Name: "warm_up_from_peer", Kind: Bool, Default: "false",
 			Help: "Whether the warm-up of a rebalanced tablet copies blocks from its source BE instead of object storage."},
+		{Name: "file_cache_warmup_download_rate_limit_bytes_per_second", Kind: Int, Default: "104857600", Min: -1, Max: maxBytes, Unit: "bytes/s",
+			Help: "Bound on what warm-ups copy; 0 and -1 set none."},
 	}
 }
 
@@ -86,6 +88,8 @@ func servingKeys() []Key {
 			Help: "Whether the BE reads a block that it lacks from object storage for a peer that asks for a fill."},
 		{Name: "max_concurrent_peer_server_fills", Kind: Int, Default: "32", Max: maxCount,
 			Help: "Fills under way at the same time; further ones are rejected."},
+		{Name: "peer_server_cache_fill_quota_percent", Kind: Int, Default: "20", Max: 100, Unit: "%",
+			Help: "What fills may take of this BE's File Cache while its own data wants the space; 100 means no quota."},
 		{Name: "peer_server_cache_fill_timeout_ms", Kind: Int, Default: "6000", Min: 1, Max: 600_000, Unit: "ms",
 			Help: "Longest time that one fill request may take, however many blocks it needs."},
 	}

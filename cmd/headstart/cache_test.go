@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -79,9 +80,7 @@ func startCacheNode(t *testing.T, size, total int64, more map[string]string) *ca
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "cache")
 	values := cacheConf(storeOf(t, size), dir, total)
-	for k, v := range more {
-		values[k] = v
-	}
+	maps.Copy(values, more)
 	conf, err := config.FromMap(config.BE, values)
 	if err != nil {
 		t.Fatal(err)
@@ -104,10 +103,15 @@ func startCacheNode(t *testing.T, size, total int64, more map[string]string) *ca
 // read reads an object as a user of the given queue does, and checks its bytes.
 func (n *cacheNode) read(key string, queue block.Queue) {
 	n.t.Helper()
-	o := block.Object{Store: "s3", Bucket: "b", Key: key}
-	r, err := n.engine.Open(n.t.Context(), &block.Read{
-		Object: o, Size: -1, Version: block.Immutable, Route: block.TabletRoute(1), Queue: queue,
-	})
+	n.readAs(key, &block.Read{Queue: queue})
+}
+
+// readAs reads an object as a fill does, or as what else is asked for.
+func (n *cacheNode) readAs(key string, as *block.Read) {
+	n.t.Helper()
+	as.Object = block.Object{Store: "s3", Bucket: "b", Key: key}
+	as.Size, as.Version, as.Route = -1, block.Immutable, block.TabletRoute(1)
+	r, err := n.engine.Open(n.t.Context(), as)
 	if err != nil {
 		n.t.Fatal(err)
 	}
@@ -189,13 +193,40 @@ func diskBlocks(t *testing.T, dir string) (bytes int64) {
 	return bytes
 }
 
+// fillQuotaActs changes the quota of fills for peers and looks what they hold.
+func (n *cacheNode) fillQuotaActs(object, total int64) {
+	n.t.Helper()
+	n.set(map[string]string{"enable_evict_file_cache_in_advance": "false", "peer_server_cache_fill_quota_percent": "25"})
+	n.fill("d", object, 2*total)
+	fills := func(from, to int) int64 {
+		for i := from; i < to; i++ {
+			n.readAs(fmt.Sprint("fill", i), &block.Read{ForPeer: true, NoPeer: true})
+			if err := n.cache.Flush(n.t.Context()); err != nil {
+				n.t.Fatal(err)
+			}
+		}
+		return n.cache.Metrics().FillBytes
+	}
+	n.await("a quota of 25 % of fills", func() bool {
+		held := fills(0, 16)
+		return held > total*20/100 && held <= total*25/100
+	})
+	n.set(map[string]string{"peer_server_cache_fill_quota_percent": "50"})
+	next := 100
+	n.await("one of 50 %", func() bool {
+		next += 16
+		held := fills(next, next+16)
+		return held > total*45/100 && held <= total*50/100
+	})
+}
+
 // TestS51_S56_CF03_CacheKeysAct changes each key of the cache in a running BE and
 // looks what the cache does.
 func TestS51_S56_CF03_CacheKeysAct(t *testing.T) {
 	const total, object = 16 << 20, 1 << 20
 	n := startCacheNode(t, object, total, map[string]string{"file_cache_scrub_bytes_per_second": "0"})
 	for _, key := range n.conf.Unbound() {
-		if strings.Contains(key, "file_cache") {
+		if strings.Contains(key, "file_cache") || strings.Contains(key, "cache_fill_quota") {
 			t.Errorf("nothing follows %s", key)
 		}
 	}
@@ -235,6 +266,8 @@ func TestS51_S56_CF03_CacheKeysAct(t *testing.T) {
 		})
 		n.await("the end of disk-limit mode", func() bool { return n.cache.Metrics().Limited == 0 })
 	}
+
+	n.fillQuotaActs(object, total)
 
 	n.read("ttl", block.QueueTTL)
 	if m := n.cache.Metrics(); m.QueueBlocks[block.QueueTTL] == 0 {

@@ -41,6 +41,8 @@ func valuesOf(t testing.TB, k config.Key) []string {
 		return []string{"secret", "another"}
 	case "admin_token", "read_token":
 		return []string{"", testToken}
+	case "query_users":
+		return []string{"", "root:" + testToken, "root:" + testToken + ", looker:on:read"}
 	case "log_level":
 		return []string{"info", "warn", "error"}
 	case "peer_tls_allowed_names":
@@ -231,6 +233,7 @@ func TestS64_CF03_EveryKeyReachesItsComponent(t *testing.T) {
 	c := startCluster(t, keys, readers, writers)
 	b := c.bes[0]
 	inForce := b.inForce()
+	b.frontInForce(inForce)
 	for _, k := range config.Keys(config.BE) {
 		if k.Static || k.Name == "drain_timeout_ms" { // looked at when it is needed
 			continue
@@ -312,7 +315,7 @@ func (b *be) inForce() map[string]func() string {
 	number := func(key string, v *atomic.Int64) { probes[key] = func() string { return fmt.Sprint(v.Load()) } }
 	flag := func(key string, v *atomic.Bool) { probes[key] = func() string { return fmt.Sprint(v.Load()) } }
 	text := func(key string, v *atomic.Pointer[string]) { probes[key] = func() string { return *v.Load() } }
-	e, r, f := b.engine.Settings, b.upkeep.settings, b.serving.Settings
+	e, r, f, s := b.engine.Settings, b.upkeep.settings, b.serving.Settings, b.cacheSettings
 	flag("enable_cache_read_from_peer", &e.EnableCacheReadFromPeer)
 	flag("enable_peer_s3_race", &e.EnablePeerS3Race)
 	flag("enable_same_compute_group_peer_read", &e.EnableSameComputeGroupPeerRead)
@@ -343,14 +346,18 @@ func (b *be) inForce() map[string]func() string {
 	flag("peer_read_updates_eviction_order", &f.PeerReadUpdatesEvictionOrder)
 	flag("enable_peer_server_cache_fill", &f.EnablePeerServerCacheFill)
 	number("peer_server_cache_fill_timeout_ms", &f.PeerServerCacheFillTimeoutMS)
+	number("file_cache_enter_disk_resource_limit_mode_percent", &s.EnterDiskLimitPercent)
+	number("file_cache_exit_disk_resource_limit_mode_percent", &s.ExitDiskLimitPercent)
+	flag("enable_evict_file_cache_in_advance", &s.EvictInAdvance)
+	number("file_cache_enter_need_evict_cache_in_advance_percent", &s.EnterEvictPercent)
+	number("file_cache_exit_need_evict_cache_in_advance_percent", &s.ExitEvictPercent)
+	number("file_cache_ttl_seconds", &s.TTLSeconds)
+	number("peer_server_cache_fill_quota_percent", &s.FillPercent)
+	number("file_cache_scrub_bytes_per_second", &s.ScrubBytesPerSecond)
 	number("slow_read_threshold_ms", &b.timelines.ThresholdMS)
 	number("slow_read_sample_per_million", &b.timelines.SamplePerMillion)
-	s := b.front.Settings
-	flag("s3_front_read_only", &s.ReadOnly)
-	number("s3_front_revalidate_ms", &s.RevalidateMS)
-	number("s3_front_readahead_blocks", &s.ReadaheadBlocks)
-	probes["s3_front_anonymous"] = func() string { return []string{"none", "read", "read_write"}[s.Anonymous.Load()] }
-	probes["s3_front_domains"] = func() string { return strings.Join(*s.Domains.Load(), ",") }
+	flag("warm_up_from_peer", &b.warm.Settings.FromPeer)
+	number("file_cache_warmup_download_rate_limit_bytes_per_second", &b.warm.Settings.BytesPerSecond)
 	text("admin_token", &b.tokens.Admin)
 	text("read_token", &b.tokens.Read)
 	probes["max_concurrent_peer_races"] = func() string { return fmt.Sprint(b.races.Metrics().Limit) }
@@ -372,4 +379,14 @@ func (b *be) inForce() map[string]func() string {
 		return "error"
 	}
 	return probes
+}
+
+// frontInForce is inForce of the S3 front.
+func (b *be) frontInForce(probes map[string]func() string) {
+	front := b.front.Settings
+	probes["s3_front_read_only"] = func() string { return fmt.Sprint(front.ReadOnly.Load()) }
+	probes["s3_front_revalidate_ms"] = func() string { return fmt.Sprint(front.RevalidateMS.Load()) }
+	probes["s3_front_readahead_blocks"] = func() string { return fmt.Sprint(front.ReadaheadBlocks.Load()) }
+	probes["s3_front_anonymous"] = func() string { return []string{"none", "read", "read_write"}[front.Anonymous.Load()] }
+	probes["s3_front_domains"] = func() string { return strings.Join(*front.Domains.Load(), ",") }
 }

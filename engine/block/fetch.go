@@ -119,6 +119,9 @@ type Read struct {
 	Window int
 	// Trace is the W3C traceparent that the read belongs to, "" for none.
 	Trace string
+	// ForPeer: another node asked for the blocks. What is fetched counts against
+	// the cache's quota of fills (S35), and what is there is not used (S43).
+	ForPeer bool
 }
 
 // Fetch asks a Source for the blocks of one run. A Source does not keep or
@@ -134,6 +137,8 @@ type Fetch struct {
 	Kind      Kind
 	Queue     Queue
 	QueryID   string
+	// ForPeer is the read's; it does not travel.
+	ForPeer bool
 	// Fill asks a peer that lacks a block to read it from object storage.
 	Fill bool
 	// Wait asks a peer to answer only when the fill of a block has ended.

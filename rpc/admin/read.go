@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"strings"
 	"sync"
 	"time"
 
@@ -54,7 +55,13 @@ func (s *BE) read(ctx *fasthttp.RequestCtx) {
 	}, int(r.Len()))
 }
 
+// readArguments are all that /read takes.
+const readArguments = "path tablet_id offset size packed_offset packed_size kind query_id"
+
 func (s *BE) readRequest(args *fasthttp.Args) (*block.Read, error) {
+	if err := only(args, strings.Fields(readArguments)); err != nil {
+		return nil, err
+	}
 	obj, err := block.ParsePath(string(args.Peek("path")), s.Bucket)
 	if err != nil {
 		return nil, err
