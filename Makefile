@@ -19,7 +19,7 @@ OURS      = $$($(GO) list ./... | grep -v /kitex_gen)
 OUR_FILES = $$(find . -name '*.go' -not -path './rpc/kitex_gen/*')
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test check race raceall bench fuzz sim chaos gen clean
+.PHONY: help build demo test check race raceall bench fuzz sim chaos clients gen clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## /  make \1\t/' | expand -t 16
@@ -70,6 +70,9 @@ sim: ## run SEEDS simulated clusters with every fault there is
 chaos: build ## cut one node of a real cluster off for a minute (needs ip, and the right to make network namespaces)
 	$(GO) build -trimpath -o bin/chaos ./fuzz/chaos
 	unshare -rn bin/chaos $(ARGS)
+
+clients: build ## run an FE's statements with the MySQL clients that people have (fetches them)
+	bench/feclients/run.sh bin/headstart
 
 gen: ## renew generated code and documents
 	$(GO) run -mod=mod github.com/cloudwego/kitex/tool/cmd/kitex -module headstart -gen-path rpc/kitex_gen -thrift no_default_serdes rpc/idl/headstart.thrift

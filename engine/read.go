@@ -119,6 +119,7 @@ func (e *Engine) copyLocal(req *block.Read, dst []byte) (n int, blocks int64, kn
 	if !ok {
 		return 0, 0, nil, false
 	}
+	known.NoteRoute(req.Route)
 	for i := range rng.Count {
 		lease, ok := e.Cache.Get(known.Base.At(rng.First + i))
 		if !ok {
@@ -232,6 +233,7 @@ func (r *Reader) resolve(ctx context.Context) error {
 		first.lease.Release()
 		return r.fail(fmt.Errorf("offset %d of an object of %d bytes: %w", r.req.Offset, known.Meta.Size, block.ErrRange))
 	}
+	known.NoteRoute(r.req.Route)
 	r.known, r.rng, r.origin = known, rng, first.result
 	r.origin.Buf = nil // the slot's
 	r.next, r.ahead = rng.First, rng.First

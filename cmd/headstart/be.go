@@ -18,6 +18,7 @@ import (
 	"headstart/engine/objstore"
 	"headstart/engine/profile"
 	"headstart/engine/timeline"
+	"headstart/engine/warmup"
 	"headstart/pools"
 	"headstart/rpc"
 	"headstart/rpc/admin"
@@ -66,9 +67,11 @@ type be struct {
 	timelines      *timeline.Log
 	engine         *engine.Engine
 	serving        *fill.Server
+	warm           *warmup.Service
 	rpc            *rpc.Server
 	http           *admin.BE
 	agent          *agent
+	reporter       *reporter
 
 	started time.Time
 	line    readyLine
@@ -90,7 +93,7 @@ func startBE(ctx context.Context, conf *config.Set, log *slog.Logger) (_ *be, er
 		return nil, err
 	}
 	logBudget(conf, log)
-	steps := []func(context.Context) error{b.openPools, b.openCache, b.openStore, b.openPeers, b.openEngine, b.serve}
+	steps := []func(context.Context) error{b.openPools, b.openCache, b.openStore, b.openPeers, b.openEngine, b.openWarmUp, b.serve}
 	for _, step := range steps {
 		if err := step(ctx); err != nil {
 			return nil, err
@@ -210,6 +213,16 @@ func (b *be) openEngine(context.Context) (err error) {
 	return nil
 }
 
+func (b *be) openWarmUp(context.Context) (err error) {
+	settings := warmup.NewSettings()
+	b.conf.BindInt("file_cache_warmup_download_rate_limit_bytes_per_second", &settings.BytesPerSecond)
+	b.conf.BindBool("warm_up_from_peer", &settings.FromPeer)
+	b.warm, err = warmup.New(warmup.Options{
+		Engine: b.engine, Cache: b.cache, Table: b.table, Peers: b.peers, Settings: settings, Logger: b.log,
+	})
+	return err
+}
+
 func (b *be) serve(context.Context) (err error) {
 	c := b.conf
 	b.http = admin.NewBE(admin.BEOptions{
@@ -220,7 +233,7 @@ func (b *be) serve(context.Context) (err error) {
 	})
 	b.rpc, err = rpc.NewServer(rpc.ServerOptions{
 		Listener: b.brpcLn, Identity: b.identity, ReadToken: b.readToken, GroupBytes: b.groupBytes, TLS: b.tls,
-		HTTP: b.http.ServeVars, Logger: b.log,
+		HTTP: b.http.ServeVars, Control: &control{nodeConfig{c}, b.warm, b.origin}, Logger: b.log,
 	}, b.serving)
 	if err != nil {
 		return err
@@ -233,6 +246,7 @@ func (b *be) serve(context.Context) (err error) {
 	}
 	if b.fes != nil {
 		b.agent = startAgent(b.fes, b.heartbeat, c, b.log)
+		b.reporter = startReporter(b.fes, b.engine, b.log)
 	}
 	b.health.Ready()
 	return nil
@@ -259,6 +273,7 @@ func (b *be) drain(ctx context.Context) error {
 	b.health.NotReady("draining")
 	var errs []error
 	if b.agent != nil {
+		b.reporter.stop()
 		b.agent.leave(ctx)
 	}
 	if b.rpc != nil {
@@ -270,6 +285,9 @@ func (b *be) drain(ctx context.Context) error {
 		errs = append(errs, b.http.Shutdown(ctx))
 	} else if b.httpLn != nil {
 		errs = append(errs, b.httpLn.Close())
+	}
+	if b.warm != nil {
+		b.warm.Close()
 	}
 	if b.serving != nil {
 		b.serving.Close()

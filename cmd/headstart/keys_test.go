@@ -41,6 +41,8 @@ func valuesOf(t testing.TB, k config.Key) []string {
 		return []string{"secret", "another"}
 	case "admin_token", "read_token":
 		return []string{"", testToken}
+	case "query_users":
+		return []string{"", "root:" + testToken, "root:" + testToken + ", looker:on:read"}
 	case "log_level":
 		return []string{"info", "warn", "error"}
 	case "peer_tls_allowed_names":
@@ -342,9 +344,12 @@ func (b *be) inForce() map[string]func() string {
 	number("file_cache_enter_need_evict_cache_in_advance_percent", &s.EnterEvictPercent)
 	number("file_cache_exit_need_evict_cache_in_advance_percent", &s.ExitEvictPercent)
 	number("file_cache_ttl_seconds", &s.TTLSeconds)
+	number("peer_server_cache_fill_quota_percent", &s.FillPercent)
 	number("file_cache_scrub_bytes_per_second", &s.ScrubBytesPerSecond)
 	number("slow_read_threshold_ms", &b.timelines.ThresholdMS)
 	number("slow_read_sample_per_million", &b.timelines.SamplePerMillion)
+	flag("warm_up_from_peer", &b.warm.Settings.FromPeer)
+	number("file_cache_warmup_download_rate_limit_bytes_per_second", &b.warm.Settings.BytesPerSecond)
 	text("admin_token", &b.tokens.Admin)
 	text("read_token", &b.tokens.Read)
 	probes["max_concurrent_peer_races"] = func() string { return fmt.Sprint(b.races.Metrics().Limit) }
