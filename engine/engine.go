@@ -21,6 +21,7 @@ import (
 	"headstart/engine/object"
 	"headstart/engine/plan"
 	"headstart/engine/profile"
+	"headstart/engine/timeline"
 	"headstart/pools"
 	"headstart/shards"
 )
@@ -90,6 +91,8 @@ type Options struct {
 	Table     *shards.Table
 	Breakers  *shards.Breakers
 	Profiles  *profile.Profiles
+	// Timelines keeps what slow reads have waited for; it may be nil.
+	Timelines *timeline.Log
 	Settings  *Settings
 	// Races bounds max_concurrent_peer_races, RaceGets the store legs beside
 	// them (max_peer_race_s3_thread_num).
@@ -136,6 +139,8 @@ type Engine struct {
 	budget                  budget
 	far                     allowance
 	getLatency, fillLatency shards.Latency
+	// unmatched is the fill group that was warned of last.
+	unmatched atomic.Pointer[string]
 
 	// ctx ends with Close. done counts the engine's goroutines; it grows while
 	// life is locked and not closed.

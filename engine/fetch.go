@@ -15,6 +15,7 @@ import (
 	"headstart/engine/plan"
 	"headstart/engine/profile"
 	"headstart/engine/race"
+	"headstart/engine/timeline"
 	"headstart/shards"
 )
 
@@ -31,14 +32,16 @@ type mode struct {
 	// missed is set by the first run of the read that all of asked lack.
 	missed *atomic.Bool
 	query  *profile.Query
+	// trace is the timeline of the read, nil for none.
+	trace *timeline.Read
 	// spare, when not nil, is how a read goes on that object storage has failed.
 	spare *mode
 }
 
 // decide looks whom a read that misses may ask. Without candidates it goes to
 // object storage, and the FE is asked behind it (S02).
-func (e *Engine) decide(req *block.Read, query *profile.Query) mode {
-	alone := mode{flights: e.gets, query: query}
+func (e *Engine) decide(req *block.Read, query *profile.Query, trace *timeline.Read) mode {
+	alone := mode{flights: e.gets, query: query, trace: trace}
 	if req.NoPeer || e.Peers == nil || !e.Settings.EnableCacheReadFromPeer.Load() {
 		return alone
 	}
@@ -46,6 +49,7 @@ func (e *Engine) decide(req *block.Read, query *profile.Query) mode {
 		return alone
 	}
 	snap := e.Table.Candidates(req.Route)
+	trace.Mark(timeline.Candidates, block.Run{}, snap.Len(), known(snap.State()))
 	switch snap.State() {
 	case shards.Empty:
 		e.count.lazyFetch.Add(1)
@@ -53,12 +57,25 @@ func (e *Engine) decide(req *block.Read, query *profile.Query) mode {
 		e.lookUp(req.Route, query)
 		return alone
 	case shards.Ready:
-		return mode{flights: e.races, peers: true, asked: snap, missed: new(atomic.Bool), query: query}
+		return mode{flights: e.races, peers: true, asked: snap, missed: new(atomic.Bool), query: query, trace: trace}
 	case shards.Slow:
 		// All of them lose their races: they are asked when object storage fails (S37).
-		alone.spare = &mode{flights: e.races, peers: true, asked: snap, missed: new(atomic.Bool), query: query}
+		alone.spare = &mode{flights: e.races, peers: true, asked: snap, missed: new(atomic.Bool), query: query, trace: trace}
 	}
 	return alone
+}
+
+// known says in a timeline what is known of peers.
+func known(s shards.State) string {
+	switch s {
+	case shards.Empty:
+		return "none known: the FE is asked behind the read"
+	case shards.Ready:
+		return "ready"
+	case shards.Slow:
+		return "all slow: object storage first"
+	}
+	return "in cooldown: object storage only"
 }
 
 // fetch starts the work behind led flights, whose blocks rise. req is a
@@ -116,6 +133,8 @@ type task struct {
 	// direct: the store leg is this task's own GET, not a share in others.
 	direct bool
 	raced  bool
+	// landed: the first block has come, and a timeline knows whose it was.
+	landed bool
 	err    error
 }
 
@@ -148,6 +167,10 @@ func (t *task) drive() {
 			return
 		}
 		res := t.result(piece, src)
+		if t.mode.peers && !t.landed {
+			t.landed = true
+			t.mode.trace.Mark(timeline.Winner, t.req.Run, 0, src.String())
+		}
 		if t.known == nil {
 			if !t.learn(t.race.Meta(), piece, res) {
 				piece.Buf.Release()
@@ -193,7 +216,22 @@ func (t *task) start() {
 		legs.Peer, legs.Twin, legs.HeadStart = t.get, true, delay
 		legs.Budget = &spender{e: e}
 	}
+	if t.mode.trace != nil {
+		legs.Hedge = t.traced(legs.Hedge, legs.Store)
+	}
 	t.race = race.Start(t.fetch.Context(), t.req.Run, t.req.Meta, legs)
+}
+
+// traced returns the hedge of a race, or what stands for it, as one that tells
+// the timeline when it starts.
+func (t *task) traced(hedge, store race.Open) race.Open {
+	if hedge == nil {
+		hedge = store
+	}
+	return func(ctx context.Context, run block.Run) (block.Stream, error) {
+		t.mode.trace.Mark(timeline.Hedge, run, 0, "")
+		return hedge(ctx, run)
+	}
 }
 
 // result describes a piece for those who wait for it.
@@ -309,8 +347,19 @@ func (t *task) end() {
 	}
 	raced := t.raced && t.leg.sent
 	t.e.count.addRace(stats, raced)
+	if stats.NoSlot || stats.NoBudget {
+		t.mode.trace.Mark(timeline.Hedge, t.req.Run, 0, refusal(stats))
+	}
 	if raced && (stats.Winner == race.PeerWon || stats.Winner == race.StoreWon) {
 		t.mode.query.AddRace(stats.Winner == race.PeerWon)
 		t.noteRace(stats.Winner == race.PeerWon)
 	}
+}
+
+// refusal says in a timeline why a hedge that was due did not start at once.
+func refusal(s race.Stats) string {
+	if s.NoSlot {
+		return "was refused for a while: all of max_peer_race_s3_thread_num in use"
+	}
+	return "was refused for a while: peer_race_hedge_budget_percent used up"
 }

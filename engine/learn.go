@@ -11,6 +11,7 @@ import (
 	"headstart/engine/flight"
 	"headstart/engine/object"
 	"headstart/engine/plan"
+	"headstart/engine/timeline"
 )
 
 // stale reports that an object which may change was learned too long ago.
@@ -45,11 +46,12 @@ func (e *Engine) resolve(ctx context.Context, r *Reader) (known *object.Known, f
 		case again > maxAgain:
 			return nil, slot{}, r.fail(flight.ErrRetry)
 		}
+		r.begin()
 		f, lead := e.learning.Join(learningID(&r.req))
 		if lead {
 			e.startLearning(r, key, known, f)
 		}
-		res, err := f.Wait(ctx)
+		res, err := r.wait(ctx, f, lead, uint64(max(r.req.Offset, 0)/e.BlockSize))
 		if err == nil {
 			err = res.Err
 		}
@@ -89,7 +91,12 @@ func (e *Engine) startLearning(r *Reader, key object.Key, known *object.Known, f
 	if known != nil {
 		fetch := flight.NewFetch(context.Background())
 		fetch.Lead(f)
-		if !e.start(func() { e.revalidate(fetch, key, known, f) }) { // ends with the store's answer, or fetch
+		trace := r.trace
+		step := trace.Start(timeline.Check, block.Addr{}, block.Run{})
+		if !e.start(func() {
+			e.revalidate(fetch, key, known, f)
+			trace.End(step, "", 0)
+		}) { // ends with the store's answer, or fetch
 			f.Land(flight.Result{Err: r.fail(errClosed)})
 		}
 		return
@@ -97,7 +104,7 @@ func (e *Engine) startLearning(r *Reader, key object.Key, known *object.Known, f
 	most := min(int(e.Settings.ObjectStorageGetMaxBlocks.Load()), block.MaxRun)
 	run := plan.Learn(e.geometry, r.req.Offset, r.req.Size, most)
 	if r.mode.flights == nil {
-		r.mode = e.decide(&r.req, r.query)
+		r.mode = e.decide(&r.req, r.query, r.trace)
 	}
 	r.learned = run
 	t := e.newTask(r.mode, r.request(run, block.UnknownMeta(r.req.Version)), nil)

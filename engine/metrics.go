@@ -11,10 +11,13 @@ import (
 
 // counters is written by whoever does what is counted and read by Metrics.
 type counters struct {
+	// local counts what the own cache gave, and the reads that began with a look
+	// into it; reads the others.
+	local                                       profile.Tally
 	reads, readErrors                           atomic.Int64
-	localBlocks, peerBlocks, storeBlocks        atomic.Int64
+	peerBlocks, storeBlocks                     atomic.Int64
 	joinedBlocks                                atomic.Int64
-	localBytes, peerBytes, storeBytes           atomic.Int64
+	peerBytes, storeBytes                       atomic.Int64
 	peerReads, storeReads                       atomic.Int64
 	sameGroupReads, crossGroupReads             atomic.Int64
 	racePeerWin, raceStoreWin, raceBothFail     atomic.Int64
@@ -70,11 +73,12 @@ type Metrics struct {
 // Metrics returns a snapshot; its values are read one after another.
 func (e *Engine) Metrics() Metrics {
 	c, now := &e.count, time.Now()
+	local := c.local.Sums()
 	return Metrics{
-		Reads: c.reads.Load(), ReadErrors: c.readErrors.Load(),
-		LocalBlocks: c.localBlocks.Load(), PeerBlocks: c.peerBlocks.Load(),
+		Reads: c.reads.Load() + local.Reads, ReadErrors: c.readErrors.Load(),
+		LocalBlocks: local.Blocks, PeerBlocks: c.peerBlocks.Load(),
 		StoreBlocks: c.storeBlocks.Load(), JoinedBlocks: c.joinedBlocks.Load(),
-		LocalBytes: c.localBytes.Load(), PeerBytes: c.peerBytes.Load(), StoreBytes: c.storeBytes.Load(),
+		LocalBytes: local.Bytes, PeerBytes: c.peerBytes.Load(), StoreBytes: c.storeBytes.Load(),
 		PeerReads: c.peerReads.Load(), StoreReads: c.storeReads.Load(),
 		SameGroupReads: c.sameGroupReads.Load(), CrossGroupReads: c.crossGroupReads.Load(),
 		RacePeerWin: c.racePeerWin.Load(), RaceStoreWin: c.raceStoreWin.Load(),
@@ -96,8 +100,7 @@ func (e *Engine) Metrics() Metrics {
 func (c *counters) addBlock(src block.Source, n int, joined bool) {
 	switch src {
 	case block.SourceLocal:
-		c.localBlocks.Add(1)
-		c.localBytes.Add(int64(n))
+		c.local.Add(0, 1, int64(n))
 	case block.SourcePeer:
 		c.peerBlocks.Add(1)
 	case block.SourceStore:

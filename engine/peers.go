@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"headstart/engine/block"
+	"headstart/engine/timeline"
 	"headstart/shards"
 )
 
@@ -52,6 +53,8 @@ type peerLeg struct {
 type peerCall struct {
 	candidate shards.Candidate
 	stream    block.Stream
+	// step is the call in the timeline.
+	step timeline.ID
 	// ticket and cancel are the call's end, but for probes, which end themselves.
 	ticket  shards.Ticket
 	cancel  context.CancelFunc
@@ -75,9 +78,22 @@ func (p *peerLeg) open(ctx context.Context, run block.Run) (block.Stream, error)
 		p.fillGroup = *group
 	}
 	if p.fillGroup != "" && !p.hasFillGroup() {
-		p.e.count.fillGroupUnmatched.Add(1)
+		p.e.noteUnmatched(p.fillGroup)
 	}
 	return p, nil
+}
+
+// noteUnmatched counts a read whose candidates are all of other groups than the
+// one that is to fill, and says so once for each value of the key: it may be a
+// group's name, not its id (CF-08).
+func (e *Engine) noteUnmatched(group string) {
+	e.count.fillGroupUnmatched.Add(1)
+	if last := e.unmatched.Load(); last != nil && *last == group {
+		return
+	}
+	if last := e.unmatched.Swap(&group); last == nil || *last != group {
+		e.Logger.Warn("no candidate belongs to the fill group: is it given by its name instead of its id?", "peer_cache_fill_compute_group_id", group)
+	}
 }
 
 func (p *peerLeg) hasFillGroup() bool {
@@ -143,6 +159,7 @@ func (p *peerLeg) data(piece block.Piece) {
 		return
 	}
 	p.firstData()
+	p.mode.trace.Got(p.call.step, len(piece.Buf.Bytes()))
 	if p.e.isFar(&p.call.candidate) {
 		p.e.far.spend(int64(len(piece.Buf.Bytes())))
 	}
@@ -263,14 +280,15 @@ func (p *peerLeg) ask(c shards.Candidate, ticket shards.Ticket, run block.Run, w
 		req.Fill = true
 		limit = s.PeerServerCacheFillTimeoutMS.Load()
 	}
+	step := p.mode.trace.Start(timeline.Peer, c.Addr, run)
 	if p.e.Breakers.Silent(c.Addr) {
 		// Somebody has to see the end of the call, whoever wins (S28).
-		p.call = &peerCall{candidate: c, started: time.Now()}
+		p.call = &peerCall{candidate: c, started: time.Now(), step: step}
 		p.call.stream = p.e.startProbe(p.ctx, time.Duration(limit)*time.Millisecond, c.Addr, &req, ticket)
 		return true
 	}
 	ctx, cancel := context.WithTimeout(p.ctx, time.Duration(limit)*time.Millisecond)
-	p.call = &peerCall{candidate: c, ticket: ticket, cancel: cancel, started: time.Now()}
+	p.call = &peerCall{candidate: c, ticket: ticket, cancel: cancel, started: time.Now(), step: step}
 	stream, err := p.e.callPeer(ctx, c.Addr, &req)
 	if err != nil {
 		p.hangUp(p.outcomeOf(err))
@@ -298,6 +316,7 @@ func (p *peerLeg) askAgain() bool {
 	}
 	p.e.Breakers.Observe(old.candidate.Addr, time.Since(old.started))
 	p.waited = true
+	p.mode.trace.End(old.step, "filling", old.queued())
 	old.end(block.OutcomeHit)
 	ticket, ok := p.e.Breakers.Allow(old.candidate.Addr)
 	if !ok {
@@ -323,6 +342,7 @@ func (e *Engine) callPeer(ctx context.Context, addr block.Addr, req *block.Fetch
 func (p *peerLeg) hangUp(o block.Outcome) {
 	call := p.call
 	p.call = nil
+	p.mode.trace.End(call.step, o.String(), call.queued())
 	call.end(o)
 	switch o {
 	case block.OutcomeCorrupt:
@@ -339,6 +359,14 @@ func (p *peerLeg) hangUp(o block.Outcome) {
 		p.filling = false
 		p.ready = append(p.ready, block.Piece{Index: p.run.First, Status: block.StatusFillTimeout})
 	}
+}
+
+// queued returns how long the peer has kept the call in its queue, if it said.
+func (c *peerCall) queued() time.Duration {
+	if q, ok := c.stream.(block.Queued); ok {
+		return q.Waited()
+	}
+	return 0
 }
 
 // end closes the call's stream and tells the breaker how it went.

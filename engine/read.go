@@ -11,6 +11,7 @@ import (
 	"headstart/engine/object"
 	"headstart/engine/plan"
 	"headstart/engine/profile"
+	"headstart/engine/timeline"
 )
 
 // maxAgain bounds how often one read looks again for a block whose fetch ended
@@ -24,13 +25,13 @@ const maxAgain = 3
 func (e *Engine) Read(ctx context.Context, req *block.Read, dst []byte) (int, block.Source, error) {
 	want := *req
 	want.Size = int64(len(dst))
-	e.count.reads.Add(1)
 	if err := unpack(&want); err != nil {
+		e.count.reads.Add(1)
 		e.count.readErrors.Add(1)
 		return 0, block.SourceNone, err
 	}
 	for again := 0; ; again++ {
-		n, src, err := e.readOnce(ctx, &want, dst)
+		n, src, err := e.readOnce(ctx, &want, dst, again == 0)
 		if err == nil || again == maxAgain || !errors.Is(err, block.ErrChanged) {
 			if err != nil {
 				e.count.readErrors.Add(1)
@@ -41,8 +42,8 @@ func (e *Engine) Read(ctx context.Context, req *block.Read, dst []byte) (int, bl
 	}
 }
 
-func (e *Engine) readOnce(ctx context.Context, req *block.Read, dst []byte) (int, block.Source, error) {
-	n, known, done := e.readLocal(req, dst)
+func (e *Engine) readOnce(ctx context.Context, req *block.Read, dst []byte, first bool) (int, block.Source, error) {
+	n, known, done := e.readLocal(req, dst, first)
 	src := block.SourceNone
 	if n > 0 {
 		src = block.SourceLocal
@@ -90,37 +91,51 @@ func (e *Engine) readOnce(ctx context.Context, req *block.Read, dst []byte) (int
 
 // readLocal is the hit path: it copies blocks from the cache as long as they
 // are there, and reports whether that was all of the read. It allocates
-// nothing, locks nothing and asks nobody.
-func (e *Engine) readLocal(req *block.Read, dst []byte) (n int, known *object.Known, done bool) {
+// nothing, locks nothing and asks nobody. first: the read has not been counted.
+func (e *Engine) readLocal(req *block.Read, dst []byte, first bool) (n int, known *object.Known, done bool) {
+	reads, blocks := int64(0), int64(0)
+	if first {
+		reads = 1
+	}
+	n, blocks, known, done = e.copyLocal(req, dst)
+	e.count.local.Add(reads, blocks, int64(n))
+	if blocks > 0 && req.QueryID != "" {
+		e.Profiles.Get(req.QueryID).AddLocal(req.Kind, blocks, int64(n))
+	}
+	return n, known, done
+}
+
+// copyLocal is readLocal without the books: what a hit counts costs it as much as
+// its look-up, so it is counted once a read.
+func (e *Engine) copyLocal(req *block.Read, dst []byte) (n int, blocks int64, known *object.Known, done bool) {
 	if req.Size == 0 {
-		return 0, nil, true
+		return 0, 0, nil, true
 	}
 	known = e.objects.Get(object.KeyOf(req.Object, req.Version))
 	if known == nil || e.stale(known, req.Version) {
-		return 0, nil, false
+		return 0, 0, nil, false
 	}
 	rng, ok := e.clamp(req, 0, known.Meta.Size)
 	if !ok {
-		return 0, nil, false
+		return 0, 0, nil, false
 	}
-	query := e.Profiles.Get(req.QueryID)
+	known.NoteRoute(req.Route)
 	for i := range rng.Count {
 		lease, ok := e.Cache.Get(known.Base.At(rng.First + i))
 		if !ok {
-			return n, known, false
+			return n, blocks, known, false
 		}
 		from, to := e.cut(rng, rng.First+i)
 		k, err := lease.CopyAt(dst[n:n+to-from], from)
 		lease.Release()
 		if err != nil || k != to-from {
-			return n, known, false // the cache has dropped the block: fetch it
+			return n, blocks, known, false // the cache has dropped the block: fetch it
 		}
 		n += k
+		blocks++
 		e.growth.Used(known.Base, rng.First+i)
-		e.count.addBlock(block.SourceLocal, k, false)
-		query.AddLocal(req.Kind, int64(k))
 	}
-	return n, known, true
+	return n, blocks, known, true
 }
 
 // cut returns the bytes of block index that lie in rng.
@@ -135,6 +150,8 @@ type Reader struct {
 	e     *Engine
 	req   block.Read
 	query *profile.Query
+	// trace begins with the first miss.
+	trace *timeline.Read
 	known *object.Known
 	rng   plan.Range
 	// next is the block to hand out, ahead the first one not asked for yet; ring
@@ -189,6 +206,7 @@ func (e *Engine) Open(ctx context.Context, req *block.Read) (*Reader, error) {
 func (e *Engine) open(ctx context.Context, req *block.Read, skip int, known *object.Known) (*Reader, error) {
 	r := &Reader{e: e, req: *req, query: e.Profiles.Get(req.QueryID), known: known, given: int64(skip)}
 	if err := r.resolve(ctx); err != nil {
+		r.end(err)
 		return nil, err
 	}
 	return r, nil
@@ -215,6 +233,7 @@ func (r *Reader) resolve(ctx context.Context) error {
 		first.lease.Release()
 		return r.fail(fmt.Errorf("offset %d of an object of %d bytes: %w", r.req.Offset, known.Meta.Size, block.ErrRange))
 	}
+	known.NoteRoute(r.req.Route)
 	r.known, r.rng, r.origin = known, rng, first.result
 	r.origin.Buf = nil // the slot's
 	r.next, r.ahead = rng.First, rng.First
@@ -256,7 +275,7 @@ func (r *Reader) Next(ctx context.Context) (block.View, error) {
 			r.retry()
 			continue
 		}
-		r.Close()
+		r.drop()
 		switch {
 		case ctx.Err() != nil && errors.Is(err, flight.ErrRetry):
 			err = context.Cause(ctx)
@@ -283,6 +302,7 @@ func (r *Reader) Next(ctx context.Context) (block.View, error) {
 			r.opened = false // counted once
 			r.e.count.readErrors.Add(1)
 		}
+		r.end(err)
 		return block.View{}, err
 	}
 	return block.View{}, io.EOF
@@ -292,7 +312,7 @@ func (r *Reader) Next(ctx context.Context) (block.View, error) {
 func (r *Reader) receive(ctx context.Context) (block.View, error) {
 	s := &r.ring[0]
 	if s.flight != nil {
-		res, err := s.flight.Wait(ctx)
+		res, err := r.wait(ctx, s.flight, s.lead, s.index)
 		if err == nil {
 			err = res.Err
 		}
@@ -337,7 +357,7 @@ func (r *Reader) book(s *slot, n int) {
 	}
 	switch res.Source {
 	case block.SourceLocal:
-		r.query.AddLocal(r.req.Kind, int64(n))
+		r.query.AddLocal(r.req.Kind, 1, int64(n))
 	case block.SourcePeer:
 		r.query.AddPeer(r.req.Kind, res.SameGroup, res.Peer, moved, res.Took)
 	default:
@@ -399,7 +419,8 @@ func (r *Reader) find(index uint64) (s slot, leads bool) {
 // join makes the read a waiter of block id, or its leader.
 func (r *Reader) join(id block.ID) slot {
 	if r.mode.flights == nil {
-		r.mode = r.e.decide(&r.req, r.query)
+		r.begin()
+		r.mode = r.e.decide(&r.req, r.query, r.trace)
 	}
 	f, lead := r.mode.flights.Join(id)
 	if lead {
@@ -413,8 +434,40 @@ func (r *Reader) join(id block.ID) slot {
 	return slot{index: id.Index, flight: f, lead: lead}
 }
 
+// begin begins the timeline of a read that has met its first miss.
+func (r *Reader) begin() {
+	if r.trace != nil || r.mode.flights != nil {
+		return
+	}
+	hits := 0
+	if r.rng.Count > 0 {
+		hits = int(r.next-uint64(r.req.Offset/r.e.BlockSize)) + len(r.ring)
+	}
+	r.trace = r.e.Timelines.Begin(&r.req, hits)
+}
+
+// wait waits for a flight of block index.
+func (r *Reader) wait(ctx context.Context, f *flight.Flight, lead bool, index uint64) (flight.Result, error) {
+	at := r.trace.Now()
+	res, err := f.Wait(ctx)
+	r.trace.Waited(at, index, !lead)
+	return res, err
+}
+
+// end ends the timeline, once.
+func (r *Reader) end(err error) {
+	r.e.Timelines.End(r.trace, err)
+	r.trace = nil
+}
+
 // Close gives up what has not been handed out.
 func (r *Reader) Close() {
+	r.drop()
+	r.end(nil)
+}
+
+// drop gives up what has been asked for.
+func (r *Reader) drop() {
 	for i := range r.ring {
 		r.ring[i].lease.Release()
 		if r.ring[i].flight != nil {
@@ -435,5 +488,6 @@ func (r *Reader) request(run block.Run, meta block.Meta) *block.Fetch {
 	return &block.Fetch{
 		Object: r.req.Object, Meta: meta, BlockSize: r.e.BlockSize, Run: run,
 		Route: r.req.Route, Kind: r.req.Kind, Queue: r.req.Queue, QueryID: r.req.QueryID, ForPeer: r.req.ForPeer,
+		Trace: r.trace.Traceparent(r.req.Trace),
 	}
 }

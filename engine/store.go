@@ -13,6 +13,7 @@ import (
 	"headstart/engine/flight"
 	"headstart/engine/object"
 	"headstart/engine/race"
+	"headstart/engine/timeline"
 )
 
 // get is the store leg of a task that reads object storage itself.
@@ -21,11 +22,16 @@ func (t *task) get(ctx context.Context, run block.Run) (block.Stream, error) {
 	req.Run = run
 	t.e.count.storeReads.Add(1)
 	began := time.Now()
+	trace := t.mode.trace
+	step := trace.Start(timeline.Store, block.Addr{}, run)
 	stream, err := t.e.Origin.Fetch(ctx, &req)
 	if err != nil {
+		trace.End(step, ended(err), 0)
 		return nil, err
 	}
-	return &countedStream{Stream: stream, bytes: &t.e.count.storeBytes, began: began, e: t.e}, nil
+	return &countedStream{
+		Stream: stream, bytes: &t.e.count.storeBytes, began: began, e: t.e, trace: trace, step: step,
+	}, nil
 }
 
 // shareGets is the store leg of a race: it joins the GETs that are under way
@@ -47,7 +53,9 @@ func (t *task) shareLearning(ctx context.Context, run block.Run) (block.Stream, 
 		Offset: t.e.geometry.Offset(run.First), Size: int64(run.Count()) * t.e.BlockSize,
 		Kind: t.req.Kind, Queue: t.req.Queue, QueryID: t.req.QueryID, NoPeer: true, ForPeer: t.req.ForPeer,
 	}
-	r := &Reader{e: t.e, req: read, query: t.mode.query}
+	// It has no timeline of its own: what it starts goes into this task's.
+	alone := mode{flights: t.e.gets, query: t.mode.query, trace: t.mode.trace}
+	r := &Reader{e: t.e, req: read, query: t.mode.query, mode: alone}
 	known, first, err := t.e.resolve(ctx, r)
 	if err != nil {
 		return nil, err
@@ -96,7 +104,7 @@ func (s *flightStream) join(run block.Run) {
 	if len(led) > 0 {
 		req := *s.t.req
 		req.Meta = s.known.Meta
-		e.fetch(mode{flights: e.gets, query: s.t.mode.query, twin: s.twin}, &req, s.known, led)
+		e.fetch(mode{flights: e.gets, query: s.t.mode.query, trace: s.t.mode.trace, twin: s.twin}, &req, s.known, led)
 	}
 }
 
@@ -178,6 +186,9 @@ type countedStream struct {
 	// nobody asks how long it takes.
 	began time.Time
 	e     *Engine
+	// trace has the GET as step, and is nil for a call to a peer.
+	trace *timeline.Read
+	step  timeline.ID
 }
 
 // Next implements block.Stream.
@@ -189,6 +200,35 @@ func (s *countedStream) Next() (block.Piece, error) {
 			s.e.observeGet(s.began)
 			s.began = time.Time{}
 		}
+		s.trace.Got(s.step, len(p.Buf.Bytes()))
+	}
+	if err != nil {
+		s.trace.End(s.step, ended(err), 0)
 	}
 	return p, err
+}
+
+// Close implements block.Stream.
+func (s *countedStream) Close() {
+	s.Stream.Close()
+	s.trace.End(s.step, "given up", 0)
+}
+
+// Waited implements block.Queued.
+func (s *countedStream) Waited() time.Duration {
+	if q, ok := s.Stream.(block.Queued); ok {
+		return q.Waited()
+	}
+	return 0
+}
+
+// ended says in a timeline how a GET has ended.
+func ended(err error) string {
+	switch {
+	case err == io.EOF:
+		return "all of it"
+	case errors.Is(err, context.Canceled):
+		return "cancelled"
+	}
+	return err.Error()
 }

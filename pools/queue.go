@@ -481,6 +481,9 @@ type QueueMetrics struct {
 	// Timeouts, Full, Cancelled and Closed count refusals; each refused task is
 	// counted once.
 	Timeouts, Full, Cancelled, Closed uint64
+	// Timeout and Adaptive are the settings in force.
+	Timeout  time.Duration
+	Adaptive bool
 }
 
 // Metrics returns a snapshot.
@@ -492,6 +495,6 @@ func (q *Queue) Metrics() QueueMetrics {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	m.Running, m.Depth, m.MaxDepth = q.mu.workers, q.mu.waiting.len(), q.mu.maxDepth
-	m.Delayed, m.Waited = q.mu.delayed, q.mu.waited
+	m.Delayed, m.Waited, m.Timeout, m.Adaptive = q.mu.delayed, q.mu.waited, q.mu.timeout, q.mu.adaptive
 	return m
 }

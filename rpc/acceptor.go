@@ -52,8 +52,10 @@ type ServerOptions struct {
 	// time, in bytes; nil bounds nothing.
 	GroupBytes *pools.Shares
 	// TLS is nil for plain text.
-	TLS    *TLS
-	Logger *slog.Logger
+	TLS *TLS
+	// Control is what a Server does for FEs; nil does nothing for them.
+	Control Control
+	Logger  *slog.Logger
 }
 
 // Validate reports what is missing or out of range.

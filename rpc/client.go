@@ -170,6 +170,8 @@ func checkFetch(f *block.Fetch) error {
 	switch {
 	case f.BlockSize < 1 || f.BlockSize > MaxBlockSize:
 		return fmt.Errorf("%w: block size %d is not in 1..%d", block.ErrInvalid, f.BlockSize, MaxBlockSize)
+	case len(f.Trace) > maxName:
+		return fmt.Errorf("%w: a traceparent of %d bytes", block.ErrInvalid, len(f.Trace))
 	case f.Run.Want == 0 || f.Run.First > maxIndex(f.BlockSize):
 		return fmt.Errorf("%w: no blocks, or blocks past every object (%v)", block.ErrInvalid, f.Run)
 	}

@@ -56,6 +56,8 @@ func (s *stream) readReply(c *cursor) {
 			s.meta = s.conn.meta
 		case id == repBlocks && c.is(t, thrift.LIST):
 			s.readAnswers(c)
+		case id == repWaited && c.is(t, thrift.I64):
+			s.waitedUS.Store(c.i64())
 		case id == repPayload && c.is(t, thrift.STRING):
 			if seen = true; !known {
 				c.fail(fmt.Errorf("%w: a payload of nobody", errWire))

@@ -30,6 +30,7 @@ const (
 	reqWait
 	reqCallID
 	reqDeadline
+	reqTrace
 )
 
 // The fields of FetchReply, and of every other reply as far as it has them.
@@ -38,6 +39,7 @@ const (
 	repFailure = 2
 	repMeta    = 3
 	repBlocks  = 4
+	repWaited  = 5
 	repPayload = 100
 )
 
@@ -74,6 +76,9 @@ func appendFetch(b, base []byte, f *block.Fetch, callID uint64, wait time.Durati
 	b = appendBool(b, reqWait, f.Wait)
 	b = appendI64(b, reqCallID, int64(callID))
 	b = appendI64(b, reqDeadline, milliseconds(wait))
+	if f.Trace != "" {
+		b = appendString(b, reqTrace, f.Trace)
+	}
 	return appendStop(appendStop(b))
 }
 
@@ -137,7 +142,7 @@ func wireType(field int16) thrift.TType {
 	switch field {
 	case reqBase, reqObject, reqRoute:
 		return thrift.STRUCT
-	case reqVersion, reqETag, reqQueryID:
+	case reqVersion, reqETag, reqQueryID, reqTrace:
 		return thrift.STRING
 	case reqSize, reqBlockSize, reqCallID, reqDeadline:
 		return thrift.I64
@@ -184,14 +189,16 @@ func (r *fetchRequest) readField(c *cursor, t thrift.TType, id int16, old *block
 		f.Queue = block.Queue(c.small())
 	case reqQueryID:
 		f.QueryID = c.str(maxName, old.QueryID)
-	case reqFill:
-		f.Fill = c.u8() != 0
+	case reqFill: // 1 is true and all else false, as generated code has it
+		f.Fill = c.u8() == 1
 	case reqWait:
-		f.Wait = c.u8() != 0
+		f.Wait = c.u8() == 1
 	case reqCallID:
 		r.callID = uint64(c.i64())
 	case reqDeadline:
 		r.wait = duration(c.i64())
+	case reqTrace:
+		f.Trace = c.str(maxName, old.Trace)
 	}
 }
 

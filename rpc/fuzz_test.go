@@ -86,7 +86,7 @@ func FuzzFetchRequest(f *testing.F) {
 			t.Fatalf("generated code reads %d of %d bytes: %v", n, len(body), err)
 		}
 		if q := same.Req; q.GetCallId() != int64(got.callID) || q.Version != string(got.fetch.Meta.Version) ||
-			q.BlockSize != got.fetch.BlockSize || q.Fill != got.fetch.Fill || objectOf(orEmpty(q.Object)) != got.fetch.Object {
+			q.BlockSize != got.fetch.BlockSize || q.Fill != got.fetch.Fill || q.Wait != got.fetch.Wait || objectOf(orEmpty(q.Object)) != got.fetch.Object {
 			t.Fatalf("generated code reads %+v, ours %+v", q, got)
 		}
 		if checkFetch(&got.fetch) != nil || got.base == nil {

@@ -27,6 +27,12 @@ const (
 	methodRead      = "Read"
 	methodHeartbeat = "Heartbeat"
 	methodLookup    = "Lookup"
+
+	methodWarm       = "Warm"
+	methodList       = "List"
+	methodHot        = "Hot"
+	methodShowConfig = "ShowConfig"
+	methodSetConfig  = "SetConfig"
 )
 
 // The bounds of what is read from another node before it is looked at.

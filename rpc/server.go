@@ -218,6 +218,9 @@ func (s *Server) encode(c *serverConn, failure *headstart.Failure) {
 		b = appendI32(b, 3, int32(length))
 		b = appendStop(appendI32(b, 4, int32(crc)))
 	}
+	if us := c.reply.Waited.Microseconds(); us > 0 {
+		b = appendI64(b, repWaited, us)
+	}
 	c.head = b
 }
 

@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"maps"
 
 	"github.com/cloudwego/kitex/pkg/serviceinfo"
 
@@ -40,10 +41,11 @@ func service(name string, handler any, methods map[string]serviceinfo.MethodInfo
 	}
 }
 
-// peerService is the service Peer of the IDL, with our codec for the methods
-// that carry a payload.
+// peerService is the services Peer and Backend of the IDL: frames don't say which
+// of them they mean. The methods that carry a payload have our codec.
 func peerService() *serviceinfo.ServiceInfo {
-	return service("Peer", (*Server)(nil), map[string]serviceinfo.MethodInfo{
+	methods := backendMethods()
+	maps.Copy(methods, map[string]serviceinfo.MethodInfo{
 		methodFetch: method((*Server).fetchBlocks),
 		methodCancel: method(func(s *Server, ctx context.Context, a *headstart.PeerCancelArgs, r *headstart.PeerCancelResult) error {
 			r.Success = s.cancel(ctx, orEmpty(a.Req))
@@ -55,6 +57,7 @@ func peerService() *serviceinfo.ServiceInfo {
 		}),
 		methodRead: method((*Server).read),
 	})
+	return service("Peer", (*Server)(nil), methods)
 }
 
 // directoryService is the service Directory of the IDL.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"headstart/engine/block"
@@ -46,6 +47,9 @@ type stream struct {
 	callID   uint64
 	meta     block.Meta
 	blocks   []answer
+	// waitedUS is how long the peer says that the request has waited: written with
+	// the head of the reply, read by the caller, who may have left by then.
+	waitedUS atomic.Int64
 	// refused is why the call gave nothing, although the reply was well formed.
 	refused error
 	// unwatch ends the watch over the caller's context.
@@ -81,6 +85,11 @@ func (s *stream) start(ctx context.Context) {
 
 // Meta implements block.Stream.
 func (s *stream) Meta() block.Meta { return s.meta }
+
+// Waited implements block.Queued.
+func (s *stream) Waited() time.Duration {
+	return time.Duration(min(max(s.waitedUS.Load(), 0), int64(time.Hour/time.Microsecond))) * time.Microsecond
+}
 
 // Next implements block.Stream.
 func (s *stream) Next() (block.Piece, error) {

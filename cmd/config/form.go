@@ -18,6 +18,8 @@ const (
 	formPatterns  = "patterns of names separated by commas (* stands for anything but /), or nothing"
 	formIDs       = "compute group ids separated by commas, or nothing"
 	formNetworks  = "networks as 10.0.0.0/8 or addresses, separated by commas, or nothing"
+	formUsers     = "name:password, or name:password:read for one who may look only, several separated by commas (which are in no password, nor are colons), or nothing"
+	formStore     = "etcd://host:2379,host:2379/prefix (the prefix is headstart without one), or nothing"
 	formURL       = "a URL as https://host:port, or nothing"
 )
 
@@ -103,6 +105,20 @@ func isNetwork(s string) bool {
 	}
 	_, err := netip.ParseAddr(s)
 	return err == nil
+}
+
+func isStore(s string) bool {
+	rest, ok := strings.CutPrefix(s, "etcd://")
+	hosts, _, _ := strings.Cut(rest, "/")
+	return s == "" || ok && hosts != "" && isEndpoints(hosts)
+}
+
+func isUsers(s string) bool { return each(s, isUser) }
+
+func isUser(s string) bool {
+	name, rest, ok := strings.Cut(s, ":")
+	_, right, limited := strings.Cut(rest, ":")
+	return ok && name != "" && (!limited || right == "read")
 }
 
 func isURL(s string) bool {

@@ -50,6 +50,10 @@ func nodeKeys() []Key {
 			Help: "How long a node that was told to stop waits for the requests under way."},
 		{Name: "log_level", Kind: String, Role: Both, Default: "info", Form: "debug, info, warn or error", check: isLogLevel,
 			Help: "Least severe level that is logged."},
+		{Name: "slow_read_threshold_ms", Kind: Int, Default: "500", Min: -1, Max: hour * 1000, Unit: "ms",
+			Help: "A read that has waited this long for blocks keeps its timeline (/api/slow_reads); 0 keeps every read that missed, -1 none."},
+		{Name: "slow_read_sample_per_million", Kind: Int, Default: "1000", Max: 1_000_000, Unit: "of a million",
+			Help: "How many of a million other reads that missed keep theirs."},
 	}
 }
 
@@ -81,8 +85,16 @@ func feKeys() []Key {
 		port("http_port", "8030", FE, "HTTP port of an FE: /api, /metrics and health."),
 		port("rpc_port", "9020", FE, "Port that BEs report to and ask for the holders of tablets."),
 		port("query_port", "9030", FE, "Port for MySQL clients."),
+		{Name: "query_users", Kind: String, Role: FE, Secret: true, Form: formUsers, check: isUsers,
+			Help: "Who may log in with a MySQL client; empty lets root in, with the admin_token for a password."},
+		{Name: "query_tls_cert_path", Kind: String, Role: FE, Static: true,
+			Help: "PEM file of the certificate for MySQL clients that want TLS; empty offers none."},
+		{Name: "query_tls_key_path", Kind: String, Role: FE, Static: true,
+			Help: "PEM file of the private key of query_tls_cert_path."},
 		{Name: "meta_dir", Kind: String, Role: FE, Default: "./fe-meta", Static: true, Form: "a directory", check: notEmpty,
 			Help: "Directory that the FE keeps its state in."},
+		{Name: "fe_store", Kind: String, Role: FE, Static: true, Form: formStore, check: isStore,
+			Help: "Where the FE's state is: in meta_dir when empty, else in an etcd that several FEs share."},
 		{Name: "heartbeat_timeout_ms", Kind: Int, Role: FE, Default: "10000", Min: 10, Max: hour * 1000, Unit: "ms",
 			Help: "A BE that has not reported for this long is not alive."},
 		{Name: "balance_type", Kind: String, Role: FE, Default: "async_warmup",

@@ -36,6 +36,8 @@ func peerKeys() []Key {
 			Help: "Id (not the name) of the compute group that fills its cache for this BE; empty switches fills off."},
 		{Name: "warm_up_from_peer", Kind: Bool, Default: "false",
 			Help: "Whether the warm-up of a rebalanced tablet copies blocks from its source BE instead of object storage."},
+		{Name: "file_cache_warmup_download_rate_limit_bytes_per_second", Kind: Int, Default: "104857600", Min: -1, Max: maxBytes, Unit: "bytes/s",
+			Help: "Bound on what warm-ups copy; 0 and -1 set none."},
 	}
 }
 

@@ -46,6 +46,7 @@ func rules() []rule {
 		{"peer_fetch_queue_timeout_ms", "peer_server_cache_fill_timeout_ms", less, false, lateRefusal},
 		{"s3_get_idle_timeout_ms", "s3_get_timeout_ms", atMost, false, "the first never comes to bear"},
 		{"s3_access_key", "s3_secret_key", together, true, pair},
+		{"query_tls_cert_path", "query_tls_key_path", together, true, pair},
 		{"enable_peer_tls", "peer_tls_ca_path", needs, true, tls},
 		{"enable_peer_tls", "peer_tls_cert_path", needs, true, tls},
 		{"enable_peer_tls", "peer_tls_key_path", needs, true, tls},

@@ -17,14 +17,20 @@ import (
 	"headstart/engine/fill"
 	"headstart/engine/objstore"
 	"headstart/engine/profile"
+	"headstart/engine/timeline"
+	"headstart/engine/warmup"
 	"headstart/pools"
 	"headstart/rpc"
 	"headstart/rpc/admin"
 	"headstart/shards"
 )
 
-// maxProfiles is how many query profiles a BE keeps.
-const maxProfiles = 1000
+// maxProfiles is how many query profiles a BE keeps, maxTimelines how many slow
+// reads, and how many samples.
+const (
+	maxProfiles  = 1000
+	maxTimelines = 128
+)
 
 func beRole() role {
 	return role{name: "be", role: config.BE, start: func(ctx context.Context, conf *config.Set, log *slog.Logger) (node, error) {
@@ -49,6 +55,7 @@ type be struct {
 	fills          *pools.Shares
 	groupBytes     *pools.Shares
 	queue          *pools.Queue
+	cacheSettings  *blockcache.Settings
 	cache          *blockcache.Cache
 	origin         *objstore.Store
 	breakers       *shards.Breakers
@@ -57,11 +64,14 @@ type be struct {
 	peers          *rpc.Client
 	fes            *rpc.DirectoryClient
 	profiles       *profile.Profiles
+	timelines      *timeline.Log
 	engine         *engine.Engine
 	serving        *fill.Server
+	warm           *warmup.Service
 	rpc            *rpc.Server
 	http           *admin.BE
 	agent          *agent
+	reporter       *reporter
 
 	started time.Time
 	line    readyLine
@@ -83,7 +93,7 @@ func startBE(ctx context.Context, conf *config.Set, log *slog.Logger) (_ *be, er
 		return nil, err
 	}
 	logBudget(conf, log)
-	steps := []func(context.Context) error{b.openPools, b.openCache, b.openStore, b.openPeers, b.openEngine, b.serve}
+	steps := []func(context.Context) error{b.openPools, b.openCache, b.openStore, b.openPeers, b.openEngine, b.openWarmUp, b.serve}
 	for _, step := range steps {
 		if err := step(ctx); err != nil {
 			return nil, err
@@ -133,6 +143,7 @@ func (b *be) openStore(ctx context.Context) (err error) {
 		SessionToken: c.String("s3_session_token"), PathStyle: c.Bool("s3_path_style"),
 		MaxInFlight: int(c.Int("max_concurrent_s3_gets")), Buffers: b.buffers,
 		AttemptTimeout: c.Duration("s3_get_timeout_ms"), IdleTimeout: c.Duration("s3_get_idle_timeout_ms"),
+		Logger: b.log,
 	})
 	if err != nil {
 		return fmt.Errorf("s3_endpoint: %w", err)
@@ -176,9 +187,12 @@ func (b *be) openEngine(context.Context) (err error) {
 	settings := engine.NewSettings()
 	bindEngine(b.conf, settings)
 	b.profiles = profile.New(maxProfiles)
+	b.timelines = timeline.New(maxTimelines)
+	b.conf.BindInt("slow_read_threshold_ms", &b.timelines.ThresholdMS)
+	b.conf.BindInt("slow_read_sample_per_million", &b.timelines.SamplePerMillion)
 	o := engine.Options{
 		Cache: b.cache, Origin: b.origin, Peers: b.peers, Table: b.table, Breakers: b.breakers,
-		Profiles: b.profiles, Settings: settings, Races: b.races, RaceGets: b.raceGets,
+		Profiles: b.profiles, Timelines: b.timelines, Settings: settings, Races: b.races, RaceGets: b.raceGets,
 		BlockSize: b.conf.Int("file_cache_each_block_size"),
 		GroupID:   b.conf.String("compute_group_id"), Location: b.conf.String("location"), Logger: b.log,
 	}
@@ -199,17 +213,27 @@ func (b *be) openEngine(context.Context) (err error) {
 	return nil
 }
 
+func (b *be) openWarmUp(context.Context) (err error) {
+	settings := warmup.NewSettings()
+	b.conf.BindInt("file_cache_warmup_download_rate_limit_bytes_per_second", &settings.BytesPerSecond)
+	b.conf.BindBool("warm_up_from_peer", &settings.FromPeer)
+	b.warm, err = warmup.New(warmup.Options{
+		Engine: b.engine, Cache: b.cache, Table: b.table, Peers: b.peers, Settings: settings, Logger: b.log,
+	})
+	return err
+}
+
 func (b *be) serve(context.Context) (err error) {
 	c := b.conf
 	b.http = admin.NewBE(admin.BEOptions{
 		Config: c, Engine: b.engine, Cache: b.cache, Serving: b.serving,
-		Table: b.table, Breakers: b.breakers, Profiles: b.profiles, Buffers: b.buffers,
+		Table: b.table, Breakers: b.breakers, Profiles: b.profiles, Timelines: b.timelines, Buffers: b.buffers,
 		Health: &b.health, Tokens: &b.tokens, Wire: b.wireMetrics,
 		Bucket: c.String("s3_bucket"), BlockTimeout: blockTimeout, Logger: b.log,
 	})
 	b.rpc, err = rpc.NewServer(rpc.ServerOptions{
 		Listener: b.brpcLn, Identity: b.identity, ReadToken: b.readToken, GroupBytes: b.groupBytes, TLS: b.tls,
-		HTTP: b.http.ServeVars, Logger: b.log,
+		HTTP: b.http.ServeVars, Control: &control{nodeConfig{c}, b.warm, b.origin}, Logger: b.log,
 	}, b.serving)
 	if err != nil {
 		return err
@@ -222,6 +246,7 @@ func (b *be) serve(context.Context) (err error) {
 	}
 	if b.fes != nil {
 		b.agent = startAgent(b.fes, b.heartbeat, c, b.log)
+		b.reporter = startReporter(b.fes, b.engine, b.log)
 	}
 	b.health.Ready()
 	return nil
@@ -248,6 +273,7 @@ func (b *be) drain(ctx context.Context) error {
 	b.health.NotReady("draining")
 	var errs []error
 	if b.agent != nil {
+		b.reporter.stop()
 		b.agent.leave(ctx)
 	}
 	if b.rpc != nil {
@@ -259,6 +285,9 @@ func (b *be) drain(ctx context.Context) error {
 		errs = append(errs, b.http.Shutdown(ctx))
 	} else if b.httpLn != nil {
 		errs = append(errs, b.httpLn.Close())
+	}
+	if b.warm != nil {
+		b.warm.Close()
 	}
 	if b.serving != nil {
 		b.serving.Close()

@@ -18,6 +18,8 @@ const (
 	objectBytes  = 384
 	blockBytes   = 160
 	waitingBytes = 1 << 10
+	// timelineBytes is of a read with timeline.MaxSteps steps and long words.
+	timelineBytes = 32 << 10
 )
 
 // budgetOf adds up what a BE may use at most: a line for each thing that a key
@@ -37,6 +39,7 @@ func budgetOf(c *config.Set) pools.Budget {
 		{Name: "candidates of tablets", Count: c.Int("peer_candidate_max_tablets"), Bytes: tabletBytes},
 		{Name: "peers' circuits and latencies", Count: c.Int("peer_candidate_max_addresses"), Bytes: addressBytes},
 		{Name: "connections of peers", Count: rpc.DefaultMaxConns, Bytes: rpc.ConnBytes},
+		{Name: "timelines of slow reads", Count: 2 * maxTimelines, Bytes: timelineBytes},
 		{Name: "peer reads that wait", Count: int64(queue), Bytes: waitingBytes},
 	}
 }

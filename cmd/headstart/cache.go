@@ -15,12 +15,13 @@ import (
 const cacheOpenWait = 50 * time.Millisecond
 
 func (b *be) openCache(context.Context) (err error) {
+	b.cacheSettings = blockcache.NewSettings()
+	bindCache(b.conf, b.cacheSettings)
 	o := blockcache.Options{
 		BlockSize:       b.conf.Int("file_cache_each_block_size"),
 		WriteQueueBytes: b.conf.Int("file_cache_write_queue_bytes"),
-		Settings:        blockcache.NewSettings(), OpenWait: cacheOpenWait, Logger: b.log,
+		Settings:        b.cacheSettings, OpenWait: cacheOpenWait, Logger: b.log,
 	}
-	bindCache(b.conf, o.Settings)
 	if b.conf.Bool("enable_file_cache") {
 		for _, p := range b.conf.CachePaths("file_cache_path") {
 			o.Paths = append(o.Paths, blockcache.Path{

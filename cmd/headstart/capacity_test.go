@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"os"
@@ -35,9 +36,7 @@ func startProcess(t *testing.T, store, group string, total int64, more map[strin
 	dir := t.TempDir()
 	p := &process{t: t, cache: dir + "/cache"}
 	conf := cacheConf(store, p.cache, total)
-	for k, v := range more {
-		conf[k] = v
-	}
+	maps.Copy(conf, more)
 	conf["compute_group_id"] = group
 	var text strings.Builder
 	for k, v := range conf {

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net"
 	"os"
-	"path/filepath"
 	"strconv"
 	"sync"
 
@@ -15,8 +14,9 @@ import (
 	"headstart/engine/block"
 	"headstart/rpc"
 	"headstart/rpc/admin"
+	"headstart/rpc/mysql"
 	"headstart/shards/placement"
-	"headstart/shards/placement/store"
+	"headstart/shards/placement/conduct"
 )
 
 func feRole() role {
@@ -28,14 +28,21 @@ func feRole() role {
 // fe is a running FE. Its parts are closed in the reverse of the order in which
 // they were started.
 type fe struct {
+	conf   *config.Set
 	log    *slog.Logger
-	state  *store.Bolt
 	health admin.Health
 	tokens admin.Tokens
-	rpc    *rpc.DirectoryServer
-	http   *admin.FE
-	line   readyLine
-	errs   chan error
+
+	rpcLn, httpLn, queryLn net.Listener
+	state                  feStore
+	directory              *placement.Directory
+	backends               *rpc.BackendClient
+	rpc                    *rpc.DirectoryServer
+	http                   *admin.FE
+	query                  *mysql.Server
+	conductor              *conduct.Conductor
+	line                   readyLine
+	errs                   chan error
 	// running is what runs beside the servers until stop is called.
 	running sync.WaitGroup
 	stop    context.CancelFunc
@@ -52,10 +59,11 @@ type readyLine struct {
 	BrpcPort      int    `json:"brpc_port,omitempty"`
 	HTTPPort      int    `json:"http_port,omitempty"`
 	RPCPort       int    `json:"rpc_port,omitempty"`
+	QueryPort     int    `json:"query_port,omitempty"`
 }
 
 func startFE(ctx context.Context, conf *config.Set, log *slog.Logger) (_ *fe, err error) {
-	f := &fe{log: log, errs: make(chan error, 2)}
+	f := &fe{conf: conf, log: log, errs: make(chan error, 4)}
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))
 	f.stop = stop
 	defer func() {
@@ -63,72 +71,93 @@ func startFE(ctx context.Context, conf *config.Set, log *slog.Logger) (_ *fe, er
 			err = errors.Join(err, f.drain(ctx))
 		}
 	}()
-	dir := conf.String("meta_dir")
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return nil, fmt.Errorf("meta_dir: %w", err)
+	// The ports first: an FE that cannot be reached need not open its state.
+	for key, ln := range map[string]*net.Listener{"rpc_port": &f.rpcLn, "http_port": &f.httpLn, "query_port": &f.queryLn} {
+		if *ln, err = listen(conf, key); err != nil {
+			return nil, err
+		}
 	}
-	if f.state, err = store.Open(filepath.Join(dir, "fe.db")); err != nil {
-		return nil, fmt.Errorf("meta_dir: %w", err)
+	for _, step := range []func(context.Context) error{f.openState, f.openServers, f.openQuery} {
+		if err := step(ctx); err != nil {
+			return nil, err
+		}
+	}
+	f.serve(running)
+	return f, nil
+}
+
+func (f *fe) openState(ctx context.Context) (err error) {
+	if f.state, err = f.openStore(); err != nil {
+		return err
 	}
 	settings := placement.NewSettings()
-	conf.BindInt("heartbeat_interval_ms", &settings.HeartbeatIntervalMS)
-	conf.BindInt("heartbeat_timeout_ms", &settings.HeartbeatTimeoutMS)
-	// No BE can be told to warm up yet.
-	atOnce := string(placement.WithoutWarmup)
-	settings.BalanceType.Store(&atOnce)
-	directory, err := placement.NewDirectory(ctx, f.state, settings, placement.Options{Logger: log})
+	f.conf.BindInt("heartbeat_interval_ms", &settings.HeartbeatIntervalMS)
+	f.conf.BindInt("heartbeat_timeout_ms", &settings.HeartbeatTimeoutMS)
+	f.conf.BindString("balance_type", &settings.BalanceType)
+	f.directory, err = placement.NewDirectory(ctx, f.state, settings, placement.Options{Logger: f.log})
+	return err
+}
+
+func (f *fe) openServers(context.Context) error {
+	identity := rpc.NewIdentity(block.Node{ID: newNodeID()}, f.directory.ClusterID(), "")
+	f.conf.Bind("cluster_token", func(v config.Value) { identity.SetToken(v.Text()) })
+	f.conf.BindString("admin_token", &f.tokens.Admin)
+	warnOpen(f.conf, f.log, "cluster_token", "admin_token")
+	secure, err := peerTLS(f.conf, f.log)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	rpcLn, err := listen(conf, "rpc_port")
+	if f.backends, err = rpc.NewBackendClient(rpc.BackendClientOptions{Identity: identity, TLS: secure}); err != nil {
+		return err
+	}
+	f.rpc, err = rpc.NewDirectoryServer(rpc.ServerOptions{Listener: f.rpcLn, Identity: identity, TLS: secure, Logger: f.log}, f.directory)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	httpLn, err := listen(conf, "http_port")
-	if err != nil {
-		rpcLn.Close()
-		return nil, err
-	}
-	identity := rpc.NewIdentity(block.Node{ID: newNodeID()}, directory.ClusterID(), "")
-	conf.Bind("cluster_token", func(v config.Value) { identity.SetToken(v.Text()) })
-	conf.BindString("admin_token", &f.tokens.Admin)
-	warnOpen(conf, log, "cluster_token", "admin_token")
-	secure, err := peerTLS(conf, log)
-	if err == nil {
-		f.rpc, err = rpc.NewDirectoryServer(rpc.ServerOptions{Listener: rpcLn, Identity: identity, TLS: secure, Logger: log}, directory)
-	}
-	if err != nil {
-		return nil, errors.Join(err, rpcLn.Close(), httpLn.Close())
+	if f.conductor, err = conduct.New(f.directory, f.backends, conduct.Options{Logger: f.log}); err != nil {
+		return err
 	}
 	f.http = admin.NewFE(admin.FEOptions{
-		Config: conf, Directory: directory, Health: &f.health, Tokens: &f.tokens, Logger: log,
+		Config: f.conf, Directory: f.directory, Health: &f.health, Tokens: &f.tokens, Logger: f.log,
 	})
-	f.running.Go(func() { directory.Run(running) }) // ended by drain
-	go func() { f.errs <- f.rpc.Serve() }()         // ended by drain
-	go func() { f.errs <- f.http.Serve(httpLn) }()  // ended by drain
+	return nil
+}
+
+// serve starts what openState and the like have made.
+func (f *fe) serve(running context.Context) {
+	f.running.Go(func() { f.directory.Run(running) }) // ended by drain
+	f.running.Go(func() { f.state.lead(running, f) }) // ended by drain
+	go func() { f.errs <- f.rpc.Serve() }()           // ended by drain
+	go func() { f.errs <- f.http.Serve(f.httpLn) }()  // ended by drain
+	go func() { f.errs <- f.query.Serve() }()         // ended by drain
 	f.health.Ready()
 	f.line = readyLine{
-		Event: "ready", Role: "fe", PID: os.Getpid(), Host: conf.String("host"),
-		HTTPPort: portOf(httpLn), RPCPort: portOf(rpcLn),
+		Event: "ready", Role: "fe", PID: os.Getpid(), Host: f.conf.String("host"),
+		HTTPPort: portOf(f.httpLn), RPCPort: portOf(f.rpcLn), QueryPort: portOf(f.queryLn),
 	}
-	return f, nil
 }
 
 func (f *fe) ready() any           { return f.line }
 func (f *fe) failed() <-chan error { return f.errs }
 
-// drain implements node.
+// drain implements node. After a start that has failed, it closes what there is.
 func (f *fe) drain(ctx context.Context) error {
 	f.health.NotReady("draining")
 	var errs []error
-	if f.rpc != nil {
-		errs = append(errs, f.rpc.Shutdown(ctx))
-	}
-	if f.http != nil {
-		errs = append(errs, f.http.Shutdown(ctx))
+	if f.line.Event == "" {
+		for _, ln := range []net.Listener{f.rpcLn, f.httpLn, f.queryLn} {
+			if ln != nil {
+				errs = append(errs, ln.Close())
+			}
+		}
+	} else {
+		errs = append(errs, f.query.Shutdown(ctx), f.rpc.Shutdown(ctx), f.http.Shutdown(ctx))
 	}
 	f.stop()
 	f.running.Wait()
+	if f.backends != nil {
+		errs = append(errs, f.backends.Close())
+	}
 	if f.state != nil {
 		errs = append(errs, f.state.Close())
 	}

@@ -3,16 +3,21 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"runtime/debug"
+
+	"headstart/cmd/ctl"
 )
 
 const usage = `usage: headstart COMMAND [flags]
 
   be -conf be.conf    run a BE: it caches blocks and serves reads
   fe -conf fe.conf    run an FE: it knows the BEs and who serves which tablet
+  ctl COMMAND         ask a running cluster: doctor, slow reads, candidates, configuration, …
   demo                run a small cluster on recorded reads and print a table
   version             print the version
 
@@ -32,6 +37,10 @@ func run(args []string, stdout, stderr io.Writer) int {
 		return runNode(beRole(), rest, stdout, stderr)
 	case "fe":
 		return runNode(feRole(), rest, stdout, stderr)
+	case "ctl":
+		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+		defer stop()
+		return ctl.Run(ctx, rest, os.Getenv("HEADSTART_ADMIN_TOKEN"), stdout, stderr)
 	case "demo":
 		return runDemo(rest, stdout, stderr)
 	case "version":

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"strconv"
+	"time"
 )
 
 // RouteKind separates the number spaces of routing keys.
@@ -110,6 +111,8 @@ type Read struct {
 	QueryID string
 	// NoPeer keeps the read away from peers: warm-up jobs and fills.
 	NoPeer bool
+	// Trace is the W3C traceparent that the read belongs to, "" for none.
+	Trace string
 	// ForPeer: another node asked for the blocks. What is fetched counts against
 	// the cache's quota of fills (S35), and what is there is not used (S43).
 	ForPeer bool
@@ -134,6 +137,8 @@ type Fetch struct {
 	Fill bool
 	// Wait asks a peer to answer only when the fill of a block has ended.
 	Wait bool
+	// Trace is a W3C traceparent, "" for none.
+	Trace string
 }
 
 // Status is a peer's answer for one block. A requester takes a status that it
@@ -190,6 +195,12 @@ type Stream interface {
 	Close()
 }
 
+// Queued is a Stream that can tell how long the request has waited in the
+// peer's queue; valid when Next has answered io.EOF.
+type Queued interface {
+	Waited() time.Duration
+}
+
 // Store reads blocks from object storage. ctx bounds the whole stream; it is
 // the store's own error that Fetch or Next returns, wrapped in *Error.
 type Store interface {
@@ -227,6 +238,12 @@ const (
 	// OutcomeUnsupported: the peer can't serve such a request: neutral.
 	OutcomeUnsupported
 )
+
+// String is for people.
+func (o Outcome) String() string {
+	names := [...]string{"none", "hit", "miss", "busy", "timeout", "error", "checksum mismatch", "circuit open", "cancelled", "unsupported"}
+	return names[min(int(o), len(names)-1)]
+}
 
 // Failed reports whether the outcome is a failure of the peer.
 func (o Outcome) Failed() bool {

@@ -30,20 +30,37 @@ const DefaultStore = "s3"
 func (o Object) String() string { return o.Store + "://" + o.Bucket + "/" + o.Key }
 
 // ParsePath reads "s3://bucket/key", or a bare key of defaultBucket when that
-// is not empty. The error names the path and says what would be right.
+// is not empty. s3a and s3n, which other readers of the same objects write, mean
+// the same: one object is cached once. The error names the path and says what
+// would be right.
 func ParsePath(path, defaultBucket string) (Object, error) {
-	store, rest, found := strings.Cut(path, "://")
-	if !found {
-		if defaultBucket == "" {
-			return Object{}, fmt.Errorf("path %q: want s3://bucket/key (no default bucket is configured)", path)
-		}
-		store, rest = DefaultStore, defaultBucket+"/"+strings.TrimPrefix(path, "/")
+	scheme, rest, found := strings.Cut(path, "://")
+	switch {
+	case found && isS3(scheme):
+	case found && isScheme(scheme):
+		return Object{}, fmt.Errorf("path %q: want s3://bucket/key (s3a and s3n mean the same); this node reads from no other kind of store", path)
+	case defaultBucket == "":
+		return Object{}, fmt.Errorf("path %q: want s3://bucket/key (no default bucket is configured)", path)
+	default:
+		rest = defaultBucket + "/" + strings.TrimPrefix(path, "/")
 	}
 	bucket, key, _ := strings.Cut(rest, "/")
-	if store == "" || bucket == "" || key == "" {
+	if bucket == "" || key == "" {
 		return Object{}, fmt.Errorf("path %q: want s3://bucket/key with a bucket and a key", path)
 	}
-	return Object{Store: store, Bucket: bucket, Key: key}, nil
+	return Object{Store: DefaultStore, Bucket: bucket, Key: key}, nil
+}
+
+func isS3(scheme string) bool {
+	return strings.EqualFold(scheme, "s3") || strings.EqualFold(scheme, "s3a") || strings.EqualFold(scheme, "s3n")
+}
+
+// isScheme tells a scheme from the beginning of a key that has "://" in it. None
+// at all is taken for a slip.
+func isScheme(s string) bool {
+	return !strings.ContainsFunc(s, func(r rune) bool {
+		return (r|0x20 < 'a' || r|0x20 > 'z') && (r < '0' || r > '9') && r != '+' && r != '-' && r != '.'
+	})
 }
 
 // Version tells two contents of one object apart: the ETag without quotes,

@@ -17,7 +17,9 @@ func TestParsePath(t *testing.T) {
 	}{
 		{"s3://data/a/b.parquet", "", Object{"s3", "data", "a/b.parquet"}},
 		{"s3://data/a", "other", Object{"s3", "data", "a"}},
-		{"cold://data/a", "", Object{"cold", "data", "a"}},
+		{"s3a://data/a", "", Object{"s3", "data", "a"}},
+		{"S3N://data/a", "", Object{"s3", "data", "a"}},
+		{"logs/x://y", "data", Object{"s3", "data", "logs/x://y"}},
 		{"s3://data//a", "", Object{"s3", "data", "/a"}},
 		{"s3://data/a b/ü?x=1#y", "", Object{"s3", "data", "a b/ü?x=1#y"}},
 		{"a/b", "data", Object{"s3", "data", "a/b"}},
@@ -32,6 +34,7 @@ func TestParsePath(t *testing.T) {
 	for _, c := range []struct{ path, bucket string }{
 		{"", ""}, {"", "data"}, {"/", "data"}, {"a/b", ""}, {"s3://", "data"}, {"s3://data", "data"},
 		{"s3://data/", "data"}, {"s3:///a", "data"}, {"://data/a", "data"},
+		{"hdfs://data/a", "data"}, {"cold://data/a", "data"}, {"s3b://data/a", ""}, {"http://host/a", "data"}, {"s3+x://data/a", ""},
 	} {
 		if o, err := ParsePath(c.path, c.bucket); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("%q", c.path)) {
 			t.Errorf("ParsePath(%q, %q) = %+v, %v; want an error that names the path", c.path, c.bucket, o, err)

@@ -1,5 +1,7 @@
 package block
 
+import "time"
+
 // Node is who asks: the requester of a peer read.
 type Node struct {
 	// ID is unique for one process of one node.
@@ -23,6 +25,8 @@ type Reply struct {
 	Meta Meta
 	// Answers has one entry for each wanted block, in the order of the blocks.
 	Answers []Answer
+	// Waited is how long the request has waited for a worker.
+	Waited time.Duration
 }
 
 // Release gives all leases back and empties the reply for its next use.
@@ -30,7 +34,7 @@ func (r *Reply) Release() {
 	for i := range r.Answers {
 		r.Answers[i].Lease.Release()
 	}
-	r.Meta, r.Answers = Meta{}, r.Answers[:0]
+	r.Meta, r.Answers, r.Waited = Meta{}, r.Answers[:0], 0
 }
 
 // View is a part of one block on its way to a reader: bytes From to To of the

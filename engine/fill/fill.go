@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"headstart/blockcache"
 	"headstart/engine"
@@ -97,9 +98,14 @@ func (s *Server) ServeBlocks(ctx context.Context, from block.Node, f *block.Fetc
 		s.refuse(f, reply, block.StatusUnsupported) // its blocks are not ours
 		return
 	}
-	err := s.Queue.DoFor(ctx, from.GroupID, func(context.Context) { s.look(f, reply) })
+	began := time.Now()
+	err := s.Queue.DoFor(ctx, from.GroupID, func(context.Context) {
+		reply.Waited = time.Since(began)
+		s.look(f, reply)
+	})
 	if err != nil {
 		s.refuse(f, reply, statusOf(err))
+		reply.Waited = time.Since(began)
 		return
 	}
 	switch {

@@ -240,7 +240,7 @@ func (s *Server) span(ctx context.Context, f *block.Fetch, meta *block.Meta, spa
 	r, err := s.Engine.Open(ctx, &block.Read{
 		Object: f.Object, Version: versionAsked(f), Route: f.Route,
 		Offset: int64(span.First) * f.BlockSize, Size: int64(span.Count()) * f.BlockSize,
-		Kind: f.Kind, Queue: f.Queue, NoPeer: true, ForPeer: true,
+		Kind: f.Kind, Queue: f.Queue, NoPeer: true, ForPeer: true, Trace: f.Trace,
 	})
 	if err != nil {
 		return err

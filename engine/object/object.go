@@ -29,7 +29,7 @@ func KeyOf(o block.Object, v block.Version) Key {
 	return Key{Object: o, Immutable: v == block.Immutable}
 }
 
-// Known is what a node knows of an object. It never changes, but for its mark:
+// Known is what a node knows of an object. It never changes, but for its marks:
 // news is a new Known.
 type Known struct {
 	Meta block.Meta
@@ -39,6 +39,9 @@ type Known struct {
 	// used is set by readers and cleared by the sweep for room: an entry that is
 	// found cleared has not been read since the last sweep.
 	used atomic.Bool
+	// tablet is one more than the tablet that the object was last read for, 0
+	// before. Readers write it; who reads it learns where the object belongs now.
+	tablet atomic.Uint64
 }
 
 // Table is what a node knows of objects.

@@ -83,6 +83,7 @@ func (s *Store) headOnce(ctx context.Context, o block.Object) (block.Meta, failu
 		return block.Meta{}, classify(a.ctx, err)
 	}
 	s.pacer.served()
+	s.health.served()
 	h := headerOf(out.ResultMetadata)
 	if h.length < 0 {
 		return block.Meta{}, failure{ReasonReply, fmt.Errorf("%w: no Content-Length", errReply)}
@@ -113,6 +114,7 @@ func (a *attempt) get(o block.Object, w want) (io.ReadCloser, header, error) {
 		return nil, header{}, err
 	}
 	a.s.pacer.served()
+	a.s.health.served()
 	return out.Body, headerOf(out.ResultMetadata), nil
 }
 

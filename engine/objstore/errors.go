@@ -168,13 +168,18 @@ func (r *retrier) again(ctx context.Context, f failure) error {
 	switch f.reason {
 	case ReasonThrottled:
 		r.s.pacer.refused()
-	case ReasonNotFound, ReasonDenied, ReasonChanged:
+	case ReasonNotFound, ReasonChanged:
+		r.s.pacer.served()
+		r.s.health.served()
+	case ReasonDenied:
 		r.s.pacer.served()
 	}
 	if !f.mayHelp() {
+		r.s.health.failed(f)
 		return f.err
 	}
 	if r.tried >= r.s.opts.Attempts {
+		r.s.health.failed(f)
 		return fmt.Errorf("after %d attempts: %w", r.tried, f.err)
 	}
 	d := min(firstBackoff<<(r.tried-1), maxBackoff)

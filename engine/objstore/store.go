@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/url"
@@ -56,6 +57,9 @@ type Options struct {
 	// Buffers lends the memory of the blocks; nil means buffers of the Store's
 	// own, of the default size.
 	Buffers *pools.Buffers
+	// Logger gets a line when object storage begins to fail, and when it serves
+	// again; nil logs nothing.
+	Logger *slog.Logger
 }
 
 // Validate reports options that make no sense.
@@ -96,6 +100,9 @@ func (o *Options) setDefaults() error {
 	if o.DrainBytes == 0 {
 		o.DrainBytes = 256 << 10
 	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
 	if o.Buffers == nil {
 		buffers, err := pools.NewBuffers(pools.BuffersOptions{Name: "object storage"})
 		if err != nil {
@@ -113,6 +120,7 @@ type Store struct {
 	transport *http.Transport
 	gate      gate
 	pacer     pacer
+	health    health
 	count     counters
 }
 
@@ -131,7 +139,7 @@ func New(ctx context.Context, opts Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{opts: opts, gate: newGate(opts.MaxInFlight)}
+	s := &Store{opts: opts, gate: newGate(opts.MaxInFlight), health: health{log: opts.Logger}}
 	s.transport = s.newTransport()
 	s3opts := s3.Options{
 		Region:       opts.Region,

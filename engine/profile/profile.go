@@ -40,11 +40,11 @@ func New(limit int) *Profiles {
 // Get returns the query with this id, a new one when there is none. It returns
 // nil, which is fine to add to, when id is empty or longer than MaxIDBytes.
 func (p *Profiles) Get(id string) *Query {
-	if q := p.Find(id); q != nil {
-		return q
-	}
 	if id == "" || len(id) > MaxIDBytes {
 		return nil
+	}
+	if q := p.Find(id); q != nil {
+		return q
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -19,11 +19,11 @@ func busy(p *Profiles) *Query {
 	q := p.Get("q1")
 	a, b := block.Addr{Host: "10.0.0.2", Port: 8060}, block.Addr{Host: "fd00::1", Port: 8060}
 	for range 5 {
-		q.AddLocal(block.KindData, 1<<20)
+		q.AddLocal(block.KindData, 1, 1<<20)
 	}
-	q.AddLocal(block.KindInvertedIndex, 100)
-	q.AddLocal(block.KindSegmentFooter, 20)
-	q.AddLocal(block.KindInternalIndex, 3)
+	q.AddLocal(block.KindInvertedIndex, 1, 100)
+	q.AddLocal(block.KindSegmentFooter, 1, 20)
+	q.AddLocal(block.KindInternalIndex, 1, 3)
 	q.AddPeer(block.KindData, true, b, 1<<20, 2*time.Millisecond)
 	q.AddPeer(block.KindInvertedIndex, true, a, 1<<19, 500*time.Microsecond)
 	q.AddPeer(block.KindSegmentFooter, false, a, 16<<10, 10*time.Millisecond)
@@ -95,7 +95,7 @@ func TestS73_ReadsWithoutQueryIDCountNowhere(t *testing.T) {
 		t.Fatal("a profile without a proper id is kept")
 	}
 	got := testing.AllocsPerRun(100, func() {
-		q.AddLocal(block.KindData, 1)
+		q.AddLocal(block.KindData, 1, 1)
 		q.AddPeer(block.KindData, true, block.Addr{}, 1, 1)
 		q.AddStore(block.KindData, 1, 1)
 		q.AddRace(true)
@@ -116,7 +116,7 @@ func TestAddingAllocatesNothing(t *testing.T) {
 	p.Get("q").AddPeer(block.KindData, true, addr, 1, 1) // the first one lists the peer
 	got := testing.AllocsPerRun(100, func() {
 		q := p.Get("q")
-		q.AddLocal(block.KindData, 1)
+		q.AddLocal(block.KindData, 1, 1)
 		q.AddPeer(block.KindInternalIndex, false, addr, 1, 1)
 		q.AddStore(block.KindInvertedIndex, 1, 1)
 		q.AddRace(false)
@@ -129,8 +129,8 @@ func TestAddingAllocatesNothing(t *testing.T) {
 func TestOnlyQueriesInUseAreKept(t *testing.T) {
 	p := New(3)
 	for i := range 100 {
-		p.Get("in use").AddLocal(block.KindData, 1)
-		p.Get(fmt.Sprintf("query %d", i)).AddLocal(block.KindData, 1)
+		p.Get("in use").AddLocal(block.KindData, 1, 1)
+		p.Get(fmt.Sprintf("query %d", i)).AddLocal(block.KindData, 1, 1)
 		if p.Len() > 3 {
 			t.Fatalf("%d queries are kept", p.Len())
 		}
@@ -154,7 +154,7 @@ func TestAllReadersCount(t *testing.T) {
 			for i := range 1000 {
 				q := p.Get("shared")
 				q.AddPeer(block.KindData, i%2 == 0, block.Addr{Host: "be", Port: 1 + (g+i)%50}, 1, 1)
-				p.Get(fmt.Sprint(g, i)).AddLocal(block.KindData, 1)
+				p.Get(fmt.Sprint(g, i)).AddLocal(block.KindData, 1, 1)
 			}
 		})
 	}
@@ -187,6 +187,6 @@ func TestFiguresAreReadable(t *testing.T) {
 func BenchmarkAddLocal(b *testing.B) {
 	q := New(1).Get("q")
 	for b.Loop() {
-		q.AddLocal(block.KindData, 1)
+		q.AddLocal(block.KindData, 1, 1)
 	}
 }

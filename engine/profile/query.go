@@ -22,7 +22,6 @@ type Query struct {
 
 	kinds            [kinds]kindCounters
 	groups           [2]peerCounters // of the other groups, of the own group
-	cacheBytes       atomic.Int64
 	storeBytes       atomic.Int64
 	storeTime        atomic.Int64
 	peerWins, s3Wins atomic.Int64
@@ -41,7 +40,10 @@ const (
 )
 
 // kindCounters are those of one kind of data.
-type kindCounters struct{ local, store, peer, peerTime atomic.Int64 }
+type kindCounters struct {
+	local                 Tally
+	store, peer, peerTime atomic.Int64
+}
 
 // peerCounters are those of one side of the border of the compute group.
 type peerCounters struct{ reads, bytes, time atomic.Int64 }
@@ -57,13 +59,11 @@ func (q *Query) kind(k block.Kind) *kindCounters {
 	return &q.kinds[data]
 }
 
-// AddLocal counts a block from the own File Cache.
-func (q *Query) AddLocal(k block.Kind, bytes int64) {
-	if q == nil {
-		return
+// AddLocal counts blocks from the own File Cache.
+func (q *Query) AddLocal(k block.Kind, blocks, bytes int64) {
+	if q != nil {
+		q.kind(k).local.Add(0, blocks, bytes)
 	}
-	q.kind(k).local.Add(1)
-	q.cacheBytes.Add(bytes)
 }
 
 // AddPeer counts a block that the peer at addr gave, and how long it took.
@@ -179,11 +179,13 @@ func (q *Query) Counters() Counters {
 	if q == nil {
 		return c
 	}
+	var local [kinds]Sums
 	for i := range q.kinds {
-		c.NumLocalIOTotal += q.kinds[i].local.Load()
+		local[i] = q.kinds[i].local.Sums()
+		c.NumLocalIOTotal += local[i].Blocks
+		c.BytesScannedFromCache += Bytes(local[i].Bytes)
 		c.NumRemoteIOTotal += q.kinds[i].store.Load()
 	}
-	c.BytesScannedFromCache = Bytes(q.cacheBytes.Load())
 	c.BytesScannedFromRemote = Bytes(q.storeBytes.Load())
 	c.RemoteIOUseTimer = time.Duration(q.storeTime.Load())
 
@@ -205,11 +207,11 @@ func (q *Query) Counters() Counters {
 	slices.SortFunc(c.PeerCacheNodes, strings.Compare)
 
 	inverted, footer := &q.kinds[invertedIndex], &q.kinds[segmentFooter]
-	c.InvertedIndexNumLocalIOTotal = inverted.local.Load()
+	c.InvertedIndexNumLocalIOTotal = local[invertedIndex].Blocks
 	c.InvertedIndexNumRemoteIOTotal = inverted.store.Load()
 	c.InvertedIndexNumPeerIOTotal = inverted.peer.Load()
 	c.InvertedIndexPeerIOUseTimer = time.Duration(inverted.peerTime.Load())
-	c.SegmentFooterIndexNumLocalIOTotal = footer.local.Load()
+	c.SegmentFooterIndexNumLocalIOTotal = local[segmentFooter].Blocks
 	c.SegmentFooterIndexNumRemoteIOTotal = footer.store.Load()
 	c.SegmentFooterIndexNumPeerIOTotal = footer.peer.Load()
 	c.SegmentFooterIndexPeerIOUseTimer = time.Duration(footer.peerTime.Load())

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -86,6 +87,23 @@ func flag(args *fasthttp.Args, name string) (bool, error) {
 	default:
 		return false, errors.New(name + "=" + quote(value) + ": want true or false")
 	}
+}
+
+// only refuses arguments that nobody would look at, and those that are given
+// twice: a slip of the finger must not read something else than was meant.
+func only(args *fasthttp.Args, known []string) error {
+	seen := make(map[string]bool, len(known))
+	for k := range args.All() {
+		name := string(k)
+		switch {
+		case !slices.Contains(known, name):
+			return errors.New("unknown argument " + quote(name) + ": want " + strings.Join(known, ", "))
+		case seen[name]:
+			return errors.New("argument " + quote(name) + " is given twice")
+		}
+		seen[name] = true
+	}
+	return nil
 }
 
 // decodeStrict reads one JSON value and refuses fields it does not know.

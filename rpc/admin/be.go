@@ -13,6 +13,7 @@ import (
 	"headstart/engine"
 	"headstart/engine/fill"
 	"headstart/engine/profile"
+	"headstart/engine/timeline"
 	"headstart/pools"
 	"headstart/rpc/framing"
 	"headstart/shards"
@@ -28,9 +29,11 @@ type BEOptions struct {
 	Table    *shards.Table
 	Breakers *shards.Breakers
 	Profiles *profile.Profiles
-	Buffers  *pools.Buffers
-	Health   *Health
-	Tokens   *Tokens
+	// Timelines may be nil: then no read is a slow one.
+	Timelines *timeline.Log
+	Buffers   *pools.Buffers
+	Health    *Health
+	Tokens    *Tokens
 	// Wire tells what the parts have counted that this package must not know.
 	Wire func() Wire
 	// Bucket is what a path without a bucket lies in.
@@ -72,6 +75,8 @@ func NewBE(o BEOptions) *BE {
 		route{"GET", "/api/file_cache", "hash", Open, b.hashOfPath},
 		route{"GET", "/api/file_cache", "list_cache", Open, b.listCache},
 		route{"GET", "/api/query_profile", "", Open, b.queryProfile},
+		// It tells what others read.
+		route{"GET", "/api/slow_reads", "", Changing, b.slowReads},
 	)
 	// The reference takes these with GET; POST is for those who know better.
 	for _, method := range []string{"GET", "POST"} {

@@ -26,6 +26,7 @@ import (
 	"headstart/engine/block"
 	"headstart/engine/fill"
 	"headstart/engine/profile"
+	"headstart/engine/timeline"
 	"headstart/pools"
 	"headstart/shards"
 )
@@ -172,10 +173,10 @@ func (n *nodeUnderTest) parts(dir string, logger *slog.Logger) BEOptions {
 	settings := shards.NewSettings()
 	breakers := shards.NewBreakers(settings)
 	table := shards.NewTable(shards.Options{Self: []block.Addr{{Host: "10.0.0.1", Port: 8060}}}, settings, breakers)
-	profiles := profile.New(100)
+	profiles, timelines := profile.New(100), timeline.New(10)
 	races := pools.NewTokens(64)
 	e, err := engine.New(engine.Options{
-		Cache: cache, Origin: n.source, Settings: engine.NewSettings(), Profiles: profiles,
+		Cache: cache, Origin: n.source, Settings: engine.NewSettings(), Profiles: profiles, Timelines: timelines,
 		Table: table, Breakers: breakers, Races: races, RaceGets: races,
 		BlockSize: testBlock, GroupID: "cg_read_01", Logger: logger,
 	})
@@ -190,11 +191,13 @@ func (n *nodeUnderTest) parts(dir string, logger *slog.Logger) BEOptions {
 	})
 	o := BEOptions{
 		Config: n.conf, Engine: e, Cache: cache, Serving: server, Table: table, Breakers: breakers,
-		Profiles: profiles, Buffers: buffers, Health: new(Health), Tokens: new(Tokens),
+		Profiles: profiles, Timelines: timelines, Buffers: buffers, Health: new(Health), Tokens: new(Tokens),
 		Bucket: "bucket", BlockTimeout: 10 * time.Second, Logger: logger,
 	}
 	n.conf.BindString("admin_token", &o.Tokens.Admin)
 	n.conf.BindString("read_token", &o.Tokens.Read)
+	n.conf.BindInt("slow_read_threshold_ms", &timelines.ThresholdMS)
+	n.conf.BindInt("slow_read_sample_per_million", &timelines.SamplePerMillion)
 	return o
 }
 

@@ -9,6 +9,7 @@ import (
 	"headstart/engine/block"
 	"headstart/engine/fill"
 	"headstart/engine/profile"
+	"headstart/engine/timeline"
 	"headstart/pools"
 	"headstart/shards"
 )
@@ -83,6 +84,7 @@ type books struct {
 	table    shards.Metrics
 	breakers shards.BreakerMetrics
 	profiles int
+	reads    timeline.Metrics
 	wire     Wire
 }
 
@@ -90,7 +92,7 @@ func (s *BE) books() *books {
 	b := &books{
 		engine: s.Engine.Metrics(), serving: s.Serving.Metrics(), cache: s.Cache.Metrics(),
 		buffers: s.Buffers.Metrics(), queue: s.Serving.Queue.Metrics(), fills: s.Serving.Fills.Metrics(),
-		table: s.Table.Metrics(), breakers: s.Breakers.Metrics(), profiles: s.Profiles.Len(), wire: s.Wire(),
+		table: s.Table.Metrics(), breakers: s.Breakers.Metrics(), profiles: s.Profiles.Len(), reads: s.Timelines.Metrics(), wire: s.Wire(),
 	}
 	if s.Engine.Races != nil {
 		b.races, b.raceGets = s.Engine.Races.Metrics(), s.Engine.RaceGets.Metrics()
@@ -175,6 +177,8 @@ func readMetrics() []metric {
 		level(`headstart_objects_known`, both, "Objects whose size and version are known.", func(b *books) int64 { return b.engine.ObjectsKnown }),
 		level(`headstart_flights{kind="race"}`, requesting, "Blocks being fetched: by races, or by GETs.", func(b *books) int64 { return b.engine.FlightsRacing }),
 		level(`headstart_flights{kind="get"}`, both, "", func(b *books) int64 { return b.engine.FlightsGetting }),
+		count(`headstart_reads_kept_total{why="slow"}`, requesting, "Reads whose timelines were kept for /api/slow_reads.", func(b *books) int64 { return b.reads.Slow }),
+		count(`headstart_reads_kept_total{why="sample"}`, requesting, "", func(b *books) int64 { return b.reads.Samples }),
 		level(`headstart_query_profiles`, requesting, "Query profiles kept.", func(b *books) int64 { return int64(b.profiles) }),
 		level(`headstart_buffer_bytes`, both, "Memory lent to blocks on their way.", func(b *books) int64 { return b.buffers.LentBytes }),
 		level(`headstart_buffer_kept_bytes`, both, "Memory that waits to be lent again.", func(b *books) int64 { return b.buffers.KeptBytes }),

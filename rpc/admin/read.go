@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"strings"
 	"sync"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 
 	"headstart/engine"
 	"headstart/engine/block"
+	"headstart/engine/timeline"
 )
 
 // read serves GET /read?path=…&tablet_id=…&offset=…&size=…&query_id=…: the bytes
@@ -20,8 +22,11 @@ import (
 func (s *BE) read(ctx *fasthttp.RequestCtx) {
 	req, err := s.readRequest(ctx.QueryArgs())
 	if err != nil {
-		fail(ctx, fasthttp.StatusBadRequest, "bad_argument", err.Error())
+		wrongArgument(ctx, err)
 		return
+	}
+	if trace := string(ctx.Request.Header.Peek("traceparent")); timeline.ValidTraceparent(trace) {
+		req.Trace = trace
 	}
 	// Each block has its own time limit: fasthttp does not tell a handler that its
 	// client has gone before the next write.
@@ -50,7 +55,13 @@ func (s *BE) read(ctx *fasthttp.RequestCtx) {
 	}, int(r.Len()))
 }
 
+// readArguments are all that /read takes.
+const readArguments = "path tablet_id offset size packed_offset packed_size kind query_id"
+
 func (s *BE) readRequest(args *fasthttp.Args) (*block.Read, error) {
+	if err := only(args, strings.Fields(readArguments)); err != nil {
+		return nil, err
+	}
 	obj, err := block.ParsePath(string(args.Peek("path")), s.Bucket)
 	if err != nil {
 		return nil, err

@@ -187,6 +187,30 @@ func TestS73_QueryProfileOverHTTP(t *testing.T) {
 	}
 }
 
+func TestReadRefusesArgumentsThatNobodyLooksAt(t *testing.T) {
+	n := startBE(t, nil)
+	n.source.put(block.Object{Store: "s3", Bucket: "bucket", Key: "k"}, []byte("hello"))
+	for query, want := range map[string]string{
+		"path=k":                       "",
+		"path=k&tabletid=7":            `unknown argument \"tabletid\": want path, tablet_id, offset`,
+		"path=k&offset=1&offset=2":     `argument \"offset\" is given twice`,
+		"path=k&path=k":                `argument \"path\" is given twice`,
+		"path=k&op=read":               `unknown argument \"op\"`,
+		"path=k&%00=":                  `unknown argument \"\\x00\"`,
+		"path=hdfs://bucket/k":         "this node reads from no other kind of store",
+		"path=s3a://bucket/k&size=5":   "",
+		"path=k&offset=1&size=2&kind=": "",
+	} {
+		status, body := n.ask("GET", "/read?"+query, "")
+		if (status == 200) != (want == "") || !strings.Contains(body, want) || want != "" && status != 400 {
+			t.Errorf("%s: %d %s", query, status, body)
+		}
+	}
+	if n.source.mu.gets != 1 {
+		t.Errorf("%d GETs: s3 and s3a of one object are two", n.source.mu.gets)
+	}
+}
+
 // FuzzReadArguments: no arguments bring the reader down, and what is taken
 // makes sense.
 func FuzzReadArguments(f *testing.F) {

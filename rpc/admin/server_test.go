@@ -66,6 +66,7 @@ func TestS65_TokensGuardReadsAndAdministration(t *testing.T) {
 		want           int
 	}{
 		{"", "", 401}, {"", bearer + "r", 200}, {"", bearer + "a", 401},
+		{"", "Authorization: bearer r", 200}, {"", "Authorization: BEARER r", 200}, {"", "Authorization: bear r", 401},
 		{"admin_token=a", bearer + "a", 200}, // the admin may read
 		{"read_token=s", bearer + "r", 401}, {"", bearer + "s", 200},
 		{"read_token=", "", 200},

@@ -71,6 +71,8 @@ struct FetchRequest {
     14: i64 call_id
     // How long the caller waits from now on; 0 says nothing.
     15: i64 deadline_ms
+    // The W3C traceparent of the read, whose span is the caller's.
+    16: optional string traceparent
 }
 
 // Block is the answer for one block. crc32c is a uint32 in an i32's clothes.
@@ -88,6 +90,8 @@ struct FetchReply {
     2: optional Failure failure
     3: optional Meta meta
     4: list<Block> blocks
+    // How long the request has waited for a worker; left out when it has not.
+    5: optional i64 waited_us
     100: binary payload
 }
 
@@ -203,4 +207,127 @@ struct LookupReply {
 service Directory {
     HeartbeatReply Heartbeat(1: HeartbeatRequest req)
     LookupReply Lookup(1: LookupRequest req)
+}
+
+// WarmGroup is tablets that have the same sources: BEs that know what is hot,
+// best first. Without any the BE goes by what it knows itself.
+struct WarmGroup {
+    1: list<Holder> sources
+    2: list<i64> tablets
+}
+
+// WarmObject is an object outside tablets.
+struct WarmObject {
+    1: Object object
+    2: Meta meta
+}
+
+// WarmBatch is work for one BE; its id is never used again. balance is set when
+// the tablets are moving to the BE: it makes the sources their first candidates
+// before it answers.
+struct WarmBatch {
+    1: string id
+    2: bool balance
+    3: list<WarmGroup> groups
+    4: list<WarmObject> objects
+}
+
+// state: 0 not known, 1 queued, 2 running, 3 done, 4 failed. error is why blocks
+// could not be copied.
+struct WarmProgress {
+    1: string id
+    2: i32 state
+    3: i64 blocks
+    4: i64 bytes
+    5: string error
+}
+
+// start, and ids of batches to report on and to give up.
+struct WarmRequest {
+    1: Base base
+    2: list<WarmBatch> start
+    3: list<string> ask
+    4: list<string> drop
+}
+
+// One entry for each batch that was started or asked for.
+struct WarmReply {
+    1: Base base
+    2: optional Failure failure
+    3: list<WarmProgress> progress
+}
+
+// Objects whose keys begin with prefix's, in their order, behind after.
+struct ListRequest {
+    1: Base base
+    2: Object prefix
+    3: string after
+    4: i32 max
+}
+
+struct ListReply {
+    1: Base base
+    2: optional Failure failure
+    3: list<WarmObject> objects
+    4: bool more
+}
+
+struct HotRequest {
+    1: Base base
+    2: list<i64> tablets
+}
+
+// HotObject is what a BE has of one object of a tablet, in blocks of block_size
+// bytes.
+struct HotObject {
+    1: i64 tablet
+    2: Object object
+    3: Meta meta
+    4: list<Range> ranges
+}
+
+struct HotReply {
+    1: Base base
+    2: optional Failure failure
+    3: list<HotObject> objects
+    4: i64 block_size
+}
+
+struct ShowConfigRequest {
+    1: Base base
+}
+
+struct ConfigItem {
+    1: string key
+    2: string value
+    3: string type
+    4: bool is_mutable
+}
+
+struct ShowConfigReply {
+    1: Base base
+    2: optional Failure failure
+    3: list<ConfigItem> items
+}
+
+// All values or none.
+struct SetConfigRequest {
+    1: Base base
+    2: map<string, string> values
+    3: bool persist
+}
+
+struct SetConfigReply {
+    1: Base base
+    2: optional Failure failure
+}
+
+// Backend is what a BE serves on its brpc_port beside Peer: for FEs, and Hot for
+// BEs that warm up.
+service Backend {
+    WarmReply Warm(1: WarmRequest req)
+    ListReply List(1: ListRequest req)
+    HotReply Hot(1: HotRequest req)
+    ShowConfigReply ShowConfig(1: ShowConfigRequest req)
+    SetConfigReply SetConfig(1: SetConfigRequest req)
 }

@@ -70,6 +70,18 @@ func (d *Directory) SetDecommissioned(ctx context.Context, backendID int64, on b
 	})
 }
 
+// Balance returns what a group itself says of how its tablets move: "" and 0
+// leave it to the FE.
+func (d *Directory) Balance(groupID string) (BalanceType, int, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	g := d.mu.groups[groupID]
+	if g == nil {
+		return "", 0, fmt.Errorf("%w compute group %q", ErrUnknown, groupID)
+	}
+	return g.BalanceType, g.WarmUpTimeoutS, nil
+}
+
 // SetBalance sets how the tablets of a group move: "" and 0 leave it to the FE.
 func (d *Directory) SetBalance(ctx context.Context, groupID string, t BalanceType, warmUpTimeoutS int) error {
 	if t != "" {
@@ -117,8 +129,13 @@ func (d *Directory) Drop(ctx context.Context, backendID int64) error {
 	})
 }
 
-// alter plans a change, saves it and then applies it.
+// alter plans a change, saves it and then applies it. When another FE was first,
+// it is planned anew.
 func (d *Directory) alter(ctx context.Context, plan func(*registry) (Change, error)) error {
+	return d.again(ctx, func() error { return d.alterOnce(ctx, plan) })
+}
+
+func (d *Directory) alterOnce(ctx context.Context, plan func(*registry) (Change, error)) error {
 	d.change.Lock()
 	defer d.change.Unlock()
 	d.mu.Lock()

@@ -76,6 +76,26 @@ type WarmObject struct {
 	Meta   block.Meta
 }
 
+// BlockRange is Count blocks from First on.
+type BlockRange struct {
+	First uint64
+	Count int
+}
+
+// HotObject is what a BE has cached of one object of a tablet.
+type HotObject struct {
+	Tablet uint64
+	WarmObject
+	Blocks []BlockRange
+}
+
+// HotReply is a BE's word on what it has cached of some tablets.
+type HotReply struct {
+	// BlockSize is what its blocks are counted in, in bytes.
+	BlockSize int64
+	Objects   []HotObject
+}
+
 // WarmState is how far a BE is with a batch.
 type WarmState uint8
 

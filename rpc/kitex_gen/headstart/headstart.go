@@ -308,21 +308,22 @@ var fieldIDToName_Route = map[int16]string{
 }
 
 type FetchRequest struct {
-	Base       *Base    `thrift:"base,1" frugal:"1,default,Base" json:"base"`
-	Object     *Object  `thrift:"object,2" frugal:"2,default,Object" json:"object"`
-	Version    string   `thrift:"version,3" frugal:"3,default,string" json:"version"`
-	Size       int64    `thrift:"size,4" frugal:"4,default,i64" json:"size"`
-	Etag       string   `thrift:"etag,5" frugal:"5,default,string" json:"etag"`
-	BlockSize  int64    `thrift:"block_size,6" frugal:"6,default,i64" json:"block_size"`
-	Ranges     []*Range `thrift:"ranges,7" frugal:"7,default,list<Range>" json:"ranges"`
-	Route      *Route   `thrift:"route,8" frugal:"8,default,Route" json:"route"`
-	Kind       int32    `thrift:"kind,9" frugal:"9,default,i32" json:"kind"`
-	Queue      int32    `thrift:"queue,10" frugal:"10,default,i32" json:"queue"`
-	QueryId    string   `thrift:"query_id,11" frugal:"11,default,string" json:"query_id"`
-	Fill       bool     `thrift:"fill,12" frugal:"12,default,bool" json:"fill"`
-	Wait       bool     `thrift:"wait,13" frugal:"13,default,bool" json:"wait"`
-	CallId     int64    `thrift:"call_id,14" frugal:"14,default,i64" json:"call_id"`
-	DeadlineMs int64    `thrift:"deadline_ms,15" frugal:"15,default,i64" json:"deadline_ms"`
+	Base        *Base    `thrift:"base,1" frugal:"1,default,Base" json:"base"`
+	Object      *Object  `thrift:"object,2" frugal:"2,default,Object" json:"object"`
+	Version     string   `thrift:"version,3" frugal:"3,default,string" json:"version"`
+	Size        int64    `thrift:"size,4" frugal:"4,default,i64" json:"size"`
+	Etag        string   `thrift:"etag,5" frugal:"5,default,string" json:"etag"`
+	BlockSize   int64    `thrift:"block_size,6" frugal:"6,default,i64" json:"block_size"`
+	Ranges      []*Range `thrift:"ranges,7" frugal:"7,default,list<Range>" json:"ranges"`
+	Route       *Route   `thrift:"route,8" frugal:"8,default,Route" json:"route"`
+	Kind        int32    `thrift:"kind,9" frugal:"9,default,i32" json:"kind"`
+	Queue       int32    `thrift:"queue,10" frugal:"10,default,i32" json:"queue"`
+	QueryId     string   `thrift:"query_id,11" frugal:"11,default,string" json:"query_id"`
+	Fill        bool     `thrift:"fill,12" frugal:"12,default,bool" json:"fill"`
+	Wait        bool     `thrift:"wait,13" frugal:"13,default,bool" json:"wait"`
+	CallId      int64    `thrift:"call_id,14" frugal:"14,default,i64" json:"call_id"`
+	DeadlineMs  int64    `thrift:"deadline_ms,15" frugal:"15,default,i64" json:"deadline_ms"`
+	Traceparent *string  `thrift:"traceparent,16,optional" frugal:"16,optional,string" json:"traceparent,omitempty"`
 }
 
 func NewFetchRequest() *FetchRequest {
@@ -406,6 +407,15 @@ func (p *FetchRequest) GetCallId() (v int64) {
 func (p *FetchRequest) GetDeadlineMs() (v int64) {
 	return p.DeadlineMs
 }
+
+var FetchRequest_Traceparent_DEFAULT string
+
+func (p *FetchRequest) GetTraceparent() (v string) {
+	if !p.IsSetTraceparent() {
+		return FetchRequest_Traceparent_DEFAULT
+	}
+	return *p.Traceparent
+}
 func (p *FetchRequest) SetBase(val *Base) {
 	p.Base = val
 }
@@ -451,6 +461,9 @@ func (p *FetchRequest) SetCallId(val int64) {
 func (p *FetchRequest) SetDeadlineMs(val int64) {
 	p.DeadlineMs = val
 }
+func (p *FetchRequest) SetTraceparent(val *string) {
+	p.Traceparent = val
+}
 
 func (p *FetchRequest) IsSetBase() bool {
 	return p.Base != nil
@@ -462,6 +475,10 @@ func (p *FetchRequest) IsSetObject() bool {
 
 func (p *FetchRequest) IsSetRoute() bool {
 	return p.Route != nil
+}
+
+func (p *FetchRequest) IsSetTraceparent() bool {
+	return p.Traceparent != nil
 }
 
 func (p *FetchRequest) String() string {
@@ -487,6 +504,7 @@ var fieldIDToName_FetchRequest = map[int16]string{
 	13: "wait",
 	14: "call_id",
 	15: "deadline_ms",
+	16: "traceparent",
 }
 
 type Block struct {
@@ -546,11 +564,12 @@ var fieldIDToName_Block = map[int16]string{
 }
 
 type FetchReply struct {
-	Base    *Base    `thrift:"base,1" frugal:"1,default,Base" json:"base"`
-	Failure *Failure `thrift:"failure,2,optional" frugal:"2,optional,Failure" json:"failure,omitempty"`
-	Meta    *Meta    `thrift:"meta,3,optional" frugal:"3,optional,Meta" json:"meta,omitempty"`
-	Blocks  []*Block `thrift:"blocks,4" frugal:"4,default,list<Block>" json:"blocks"`
-	Payload []byte   `thrift:"payload,100" frugal:"100,default,binary" json:"payload"`
+	Base     *Base    `thrift:"base,1" frugal:"1,default,Base" json:"base"`
+	Failure  *Failure `thrift:"failure,2,optional" frugal:"2,optional,Failure" json:"failure,omitempty"`
+	Meta     *Meta    `thrift:"meta,3,optional" frugal:"3,optional,Meta" json:"meta,omitempty"`
+	Blocks   []*Block `thrift:"blocks,4" frugal:"4,default,list<Block>" json:"blocks"`
+	WaitedUs *int64   `thrift:"waited_us,5,optional" frugal:"5,optional,i64" json:"waited_us,omitempty"`
+	Payload  []byte   `thrift:"payload,100" frugal:"100,default,binary" json:"payload"`
 }
 
 func NewFetchReply() *FetchReply {
@@ -591,6 +610,15 @@ func (p *FetchReply) GetBlocks() (v []*Block) {
 	return p.Blocks
 }
 
+var FetchReply_WaitedUs_DEFAULT int64
+
+func (p *FetchReply) GetWaitedUs() (v int64) {
+	if !p.IsSetWaitedUs() {
+		return FetchReply_WaitedUs_DEFAULT
+	}
+	return *p.WaitedUs
+}
+
 func (p *FetchReply) GetPayload() (v []byte) {
 	return p.Payload
 }
@@ -605,6 +633,9 @@ func (p *FetchReply) SetMeta(val *Meta) {
 }
 func (p *FetchReply) SetBlocks(val []*Block) {
 	p.Blocks = val
+}
+func (p *FetchReply) SetWaitedUs(val *int64) {
+	p.WaitedUs = val
 }
 func (p *FetchReply) SetPayload(val []byte) {
 	p.Payload = val
@@ -622,6 +653,10 @@ func (p *FetchReply) IsSetMeta() bool {
 	return p.Meta != nil
 }
 
+func (p *FetchReply) IsSetWaitedUs() bool {
+	return p.WaitedUs != nil
+}
+
 func (p *FetchReply) String() string {
 	if p == nil {
 		return "<nil>"
@@ -634,6 +669,7 @@ var fieldIDToName_FetchReply = map[int16]string{
 	2:   "failure",
 	3:   "meta",
 	4:   "blocks",
+	5:   "waited_us",
 	100: "payload",
 }
 
@@ -1579,6 +1615,965 @@ var fieldIDToName_LookupReply = map[int16]string{
 	3: "routes",
 }
 
+type WarmGroup struct {
+	Sources []*Holder `thrift:"sources,1" frugal:"1,default,list<Holder>" json:"sources"`
+	Tablets []int64   `thrift:"tablets,2" frugal:"2,default,list<i64>" json:"tablets"`
+}
+
+func NewWarmGroup() *WarmGroup {
+	return &WarmGroup{}
+}
+
+func (p *WarmGroup) InitDefault() {
+}
+
+func (p *WarmGroup) GetSources() (v []*Holder) {
+	return p.Sources
+}
+
+func (p *WarmGroup) GetTablets() (v []int64) {
+	return p.Tablets
+}
+func (p *WarmGroup) SetSources(val []*Holder) {
+	p.Sources = val
+}
+func (p *WarmGroup) SetTablets(val []int64) {
+	p.Tablets = val
+}
+
+func (p *WarmGroup) String() string {
+	if p == nil {
+		return "<nil>"
+	}
+	return fmt.Sprintf("WarmGroup(%+v)", *p)
+}
+
+var fieldIDToName_WarmGroup = map[int16]string{
+	1: "sources",
+	2: "tablets",
+}
+
+type WarmObject struct {
+	Object *Object `thrift:"object,1" frugal:"1,default,Object" json:"object"`
+	Meta   *Meta   `thrift:"meta,2" frugal:"2,default,Meta" json:"meta"`
+}
+
+func NewWarmObject() *WarmObject {
+	return &WarmObject{}
+}
+
+func (p *WarmObject) InitDefault() {
+}
+
+var WarmObject_Object_DEFAULT *Object
+
+func (p *WarmObject) GetObject() (v *Object) {
+	if !p.IsSetObject() {
+		return WarmObject_Object_DEFAULT
+	}
+	return p.Object
+}
+
+var WarmObject_Meta_DEFAULT *Meta
+
+func (p *WarmObject) GetMeta() (v *Meta) {
+	if !p.IsSetMeta() {
+		return WarmObject_Meta_DEFAULT
+	}
+	return p.Meta
+}
+func (p *WarmObject) SetObject(val *Object) {
+	p.Object = val
+}
+func (p *WarmObject) SetMeta(val *Meta) {
+	p.Meta = val
+}
+
+func (p *WarmObject) IsSetObject() bool {
+	return p.Object != nil
+}
+
+func (p *WarmObject) IsSetMeta() bool {
+	return p.Meta != nil
+}
+
+func (p *WarmObject) String() string {
+	if p == nil {
+		return "<nil>"
+	}
+	return fmt.Sprintf("WarmObject(%+v)", *p)
+}
+
+var fieldIDToName_WarmObject = map[int16]string{
+	1: "object",
+	2: "meta",
+}
+
+type WarmBatch struct {
+	Id      string        `thrift:"id,1" frugal:"1,default,string" json:"id"`
+	Balance bool          `thrift:"balance,2" frugal:"2,default,bool" json:"balance"`
+	Groups  []*WarmGroup  `thrift:"groups,3" frugal:"3,default,list<WarmGroup>" json:"groups"`
+	Objects []*WarmObject `thrift:"objects,4" frugal:"4,default,list<WarmObject>" json:"objects"`
+}
+
+func NewWarmBatch() *WarmBatch {
+	return &WarmBatch{}
+}
+
+func (p *WarmBatch) InitDefault() {
+}
+
+func (p *WarmBatch) GetId() (v string) {
+	return p.Id
+}
+
+func (p *WarmBatch) GetBalance() (v bool) {
+	return p.Balance
+}
+
+func (p *WarmBatch) GetGroups() (v []*WarmGroup) {
+	return p.Groups
+}
+
+func (p *WarmBatch) GetObjects() (v []*WarmObject) {
+	return p.Objects
+}
+func (p *WarmBatch) SetId(val string) {
+	p.Id = val
+}
+func (p *WarmBatch) SetBalance(val bool) {
+	p.Balance = val
+}
+func (p *WarmBatch) SetGroups(val []*WarmGroup) {
+	p.Groups = val
+}
+func (p *WarmBatch) SetObjects(val []*WarmObject) {
+	p.Objects = val
+}
+
+func (p *WarmBatch) String() string {
+	if p == nil {
+		return "<nil>"
+	}
+	return fmt.Sprintf("WarmBatch(%+v)", *p)
+}
+
+var fieldIDToName_WarmBatch = map[int16]string{
+	1: "id",
+	2: "balance",
+	3: "groups",
+	4: "objects",
+}
+
+type WarmProgress struct {
+	Id     string `thrift:"id,1" frugal:"1,default,string" json:"id"`
+	State  int32  `thrift:"state,2" frugal:"2,default,i32" json:"state"`
+	Blocks int64  `thrift:"blocks,3" frugal:"3,default,i64" json:"blocks"`
+	Bytes  int64  `thrift:"bytes,4" frugal:"4,default,i64" json:"bytes"`
+	Error  string `thrift:"error,5" frugal:"5,default,string" json:"error"`
+}
+
+func NewWarmProgress() *WarmProgress {
+	return &WarmProgress{}
+}
+
+func (p *WarmProgress) InitDefault() {
+}
+
+func (p *WarmProgress) GetId() (v string) {
+	return p.Id
+}
+
+func (p *WarmProgress) GetState() (v int32) {
+	return p.State
+}
+
+func (p *WarmProgress) GetBlocks() (v int64) {
+	return p.Blocks
+}
+
+func (p *WarmProgress) GetBytes() (v int64) {
+	return p.Bytes
+}
+
+func (p *WarmProgress) GetError() (v string) {
+	return p.Error
+}
+func (p *WarmProgress) SetId(val string) {
+	p.Id = val
+}
+func (p *WarmProgress) SetState(val int32) {
+	p.State = val
+}
+func (p *WarmProgress) SetBlocks(val int64) {
+	p.Blocks = val
+}
+func (p *WarmProgress) SetBytes(val int64) {
+	p.Bytes = val
+}
+func (p *WarmProgress) SetError(val string) {
+	p.Error = val
+}
+
+func (p *WarmProgress) String() string {
+	if p == nil {
+		return "<nil>"
+	}
+	return fmt.Sprintf("WarmProgress(%+v)", *p)
+}
+
+var fieldIDToName_WarmProgress = map[int16]string{
+	1: "id",
+	2: "state",
+	3: "blocks",
+	4: "bytes",
+	5: "error",
+}
+
+type WarmRequest struct {
+	Base  *Base        `thrift:"base,1" frugal:"1,default,Base" json:"base"`
+	Start []*WarmBatch `thrift:"start,2" frugal:"2,default,list<WarmBatch>" json:"start"`
+	Ask   []string     `thrift:"ask,3" frugal:"3,default,list<string>" json:"ask"`
+	Drop  []string     `thrift:"drop,4" frugal:"4,default,list<string>" json:"drop"`
+}
+
+func NewWarmRequest() *WarmRequest {
+	return &WarmRequest{}
+}
+
+func (p *WarmRequest) InitDefault() {
+}
+
+var WarmRequest_Base_DEFAULT *Base
+
+func (p *WarmRequest) GetBase() (v *Base) {
+	if !p.IsSetBase() {
+		return WarmRequest_Base_DEFAULT
+	}
+	return p.Base
+}
+
+func (p *WarmRequest) GetStart() (v []*WarmBatch) {
+	return p.Start
+}
+
+func (p *WarmRequest) GetAsk() (v []string) {
+	return p.Ask
+}
+
+func (p *WarmRequest) GetDrop() (v []string) {
+	return p.Drop
+}
+func (p *WarmRequest) SetBase(val *Base) {
+	p.Base = val
+}
+func (p *WarmRequest) SetStart(val []*WarmBatch) {
+	p.Start = val
+}
+func (p *WarmRequest) SetAsk(val []string) {
+	p.Ask = val
+}
+func (p *WarmRequest) SetDrop(val []string) {
+	p.Drop = val
+}
+
+func (p *WarmRequest) IsSetBase() bool {
+	return p.Base != nil
+}
+
+func (p *WarmRequest) String() string {
+	if p == nil {
+		return "<nil>"
+	}
+	return fmt.Sprintf("WarmRequest(%+v)", *p)
+}
+
+var fieldIDToName_WarmRequest = map[int16]string{
+	1: "base",
+	2: "start",
+	3: "ask",
+	4: "drop",
+}
+
+type WarmReply struct {
+	Base     *Base           `thrift:"base,1" frugal:"1,default,Base" json:"base"`
+	Failure  *Failure        `thrift:"failure,2,optional" frugal:"2,optional,Failure" json:"failure,omitempty"`
+	Progress []*WarmProgress `thrift:"progress,3" frugal:"3,default,list<WarmProgress>" json:"progress"`
+}
+
+func NewWarmReply() *WarmReply {
+	return &WarmReply{}
+}
+
+func (p *WarmReply) InitDefault() {
+}
+
+var WarmReply_Base_DEFAULT *Base
+
+func (p *WarmReply) GetBase() (v *Base) {
+	if !p.IsSetBase() {
+		return WarmReply_Base_DEFAULT
+	}
+	return p.Base
+}
+
+var WarmReply_Failure_DEFAULT *Failure
+
+func (p *WarmReply) GetFailure() (v *Failure) {
+	if !p.IsSetFailure() {
+		return WarmReply_Failure_DEFAULT
+	}
+	return p.Failure
+}
+
+func (p *WarmReply) GetProgress() (v []*WarmProgress) {
+	return p.Progress
+}
+func (p *WarmReply) SetBase(val *Base) {
+	p.Base = val
+}
+func (p *WarmReply) SetFailure(val *Failure) {
+	p.Failure = val
+}
+func (p *WarmReply) SetProgress(val []*WarmProgress) {
+	p.Progress = val
+}
+
+func (p *WarmReply) IsSetBase() bool {
+	return p.Base != nil
+}
+
+func (p *WarmReply) IsSetFailure() bool {
+	return p.Failure != nil
+}
+
+func (p *WarmReply) String() string {
+	if p == nil {
+		return "<nil>"
+	}
+	return fmt.Sprintf("WarmReply(%+v)", *p)
+}
+
+var fieldIDToName_WarmReply = map[int16]string{
+	1: "base",
+	2: "failure",
+	3: "progress",
+}
+
+type ListRequest struct {
+	Base   *Base   `thrift:"base,1" frugal:"1,default,Base" json:"base"`
+	Prefix *Object `thrift:"prefix,2" frugal:"2,default,Object" json:"prefix"`
+	After  string  `thrift:"after,3" frugal:"3,default,string" json:"after"`
+	Max    int32   `thrift:"max,4" frugal:"4,default,i32" json:"max"`
+}
+
+func NewListRequest() *ListRequest {
+	return &ListRequest{}
+}
+
+func (p *ListRequest) InitDefault() {
+}
+
+var ListRequest_Base_DEFAULT *Base
+
+func (p *ListRequest) GetBase() (v *Base) {
+	if !p.IsSetBase() {
+		return ListRequest_Base_DEFAULT
+	}
+	return p.Base
+}
+
+var ListRequest_Prefix_DEFAULT *Object
+
+func (p *ListRequest) GetPrefix() (v *Object) {
+	if !p.IsSetPrefix() {
+		return ListRequest_Prefix_DEFAULT
+	}
+	return p.Prefix
+}
+
+func (p *ListRequest) GetAfter() (v string) {
+	return p.After
+}
+
+func (p *ListRequest) GetMax() (v int32) {
+	return p.Max
+}
+func (p *ListRequest) SetBase(val *Base) {
+	p.Base = val
+}
+func (p *ListRequest) SetPrefix(val *Object) {
+	p.Prefix = val
+}
+func (p *ListRequest) SetAfter(val string) {
+	p.After = val
+}
+func (p *ListRequest) SetMax(val int32) {
+	p.Max = val
+}
+
+func (p *ListRequest) IsSetBase() bool {
+	return p.Base != nil
+}
+
+func (p *ListRequest) IsSetPrefix() bool {
+	return p.Prefix != nil
+}
+
+func (p *ListRequest) String() string {
+	if p == nil {
+		return "<nil>"
+	}
+	return fmt.Sprintf("ListRequest(%+v)", *p)
+}
+
+var fieldIDToName_ListRequest = map[int16]string{
+	1: "base",
+	2: "prefix",
+	3: "after",
+	4: "max",
+}
+
+type ListReply struct {
+	Base    *Base         `thrift:"base,1" frugal:"1,default,Base" json:"base"`
+	Failure *Failure      `thrift:"failure,2,optional" frugal:"2,optional,Failure" json:"failure,omitempty"`
+	Objects []*WarmObject `thrift:"objects,3" frugal:"3,default,list<WarmObject>" json:"objects"`
+	More    bool          `thrift:"more,4" frugal:"4,default,bool" json:"more"`
+}
+
+func NewListReply() *ListReply {
+	return &ListReply{}
+}
+
+func (p *ListReply) InitDefault() {
+}
+
+var ListReply_Base_DEFAULT *Base
+
+func (p *ListReply) GetBase() (v *Base) {
+	if !p.IsSetBase() {
+		return ListReply_Base_DEFAULT
+	}
+	return p.Base
+}
+
+var ListReply_Failure_DEFAULT *Failure
+
+func (p *ListReply) GetFailure() (v *Failure) {
+	if !p.IsSetFailure() {
+		return ListReply_Failure_DEFAULT
+	}
+	return p.Failure
+}
+
+func (p *ListReply) GetObjects() (v []*WarmObject) {
+	return p.Objects
+}
+
+func (p *ListReply) GetMore() (v bool) {
+	return p.More
+}
+func (p *ListReply) SetBase(val *Base) {
+	p.Base = val
+}
+func (p *ListReply) SetFailure(val *Failure) {
+	p.Failure = val
+}
+func (p *ListReply) SetObjects(val []*WarmObject) {
+	p.Objects = val
+}
+func (p *ListReply) SetMore(val bool) {
+	p.More = val
+}
+
+func (p *ListReply) IsSetBase() bool {
+	return p.Base != nil
+}
+
+func (p *ListReply) IsSetFailure() bool {
+	return p.Failure != nil
+}
+
+func (p *ListReply) String() string {
+	if p == nil {
+		return "<nil>"
+	}
+	return fmt.Sprintf("ListReply(%+v)", *p)
+}
+
+var fieldIDToName_ListReply = map[int16]string{
+	1: "base",
+	2: "failure",
+	3: "objects",
+	4: "more",
+}
+
+type HotRequest struct {
+	Base    *Base   `thrift:"base,1" frugal:"1,default,Base" json:"base"`
+	Tablets []int64 `thrift:"tablets,2" frugal:"2,default,list<i64>" json:"tablets"`
+}
+
+func NewHotRequest() *HotRequest {
+	return &HotRequest{}
+}
+
+func (p *HotRequest) InitDefault() {
+}
+
+var HotRequest_Base_DEFAULT *Base
+
+func (p *HotRequest) GetBase() (v *Base) {
+	if !p.IsSetBase() {
+		return HotRequest_Base_DEFAULT
+	}
+	return p.Base
+}
+
+func (p *HotRequest) GetTablets() (v []int64) {
+	return p.Tablets
+}
+func (p *HotRequest) SetBase(val *Base) {
+	p.Base = val
+}
+func (p *HotRequest) SetTablets(val []int64) {
+	p.Tablets = val
+}
+
+func (p *HotRequest) IsSetBase() bool {
+	return p.Base != nil
+}
+
+func (p *HotRequest) String() string {
+	if p == nil {
+		return "<nil>"
+	}
+	return fmt.Sprintf("HotRequest(%+v)", *p)
+}
+
+var fieldIDToName_HotRequest = map[int16]string{
+	1: "base",
+	2: "tablets",
+}
+
+type HotObject struct {
+	Tablet int64    `thrift:"tablet,1" frugal:"1,default,i64" json:"tablet"`
+	Object *Object  `thrift:"object,2" frugal:"2,default,Object" json:"object"`
+	Meta   *Meta    `thrift:"meta,3" frugal:"3,default,Meta" json:"meta"`
+	Ranges []*Range `thrift:"ranges,4" frugal:"4,default,list<Range>" json:"ranges"`
+}
+
+func NewHotObject() *HotObject {
+	return &HotObject{}
+}
+
+func (p *HotObject) InitDefault() {
+}
+
+func (p *HotObject) GetTablet() (v int64) {
+	return p.Tablet
+}
+
+var HotObject_Object_DEFAULT *Object
+
+func (p *HotObject) GetObject() (v *Object) {
+	if !p.IsSetObject() {
+		return HotObject_Object_DEFAULT
+	}
+	return p.Object
+}
+
+var HotObject_Meta_DEFAULT *Meta
+
+func (p *HotObject) GetMeta() (v *Meta) {
+	if !p.IsSetMeta() {
+		return HotObject_Meta_DEFAULT
+	}
+	return p.Meta
+}
+
+func (p *HotObject) GetRanges() (v []*Range) {
+	return p.Ranges
+}
+func (p *HotObject) SetTablet(val int64) {
+	p.Tablet = val
+}
+func (p *HotObject) SetObject(val *Object) {
+	p.Object = val
+}
+func (p *HotObject) SetMeta(val *Meta) {
+	p.Meta = val
+}
+func (p *HotObject) SetRanges(val []*Range) {
+	p.Ranges = val
+}
+
+func (p *HotObject) IsSetObject() bool {
+	return p.Object != nil
+}
+
+func (p *HotObject) IsSetMeta() bool {
+	return p.Meta != nil
+}
+
+func (p *HotObject) String() string {
+	if p == nil {
+		return "<nil>"
+	}
+	return fmt.Sprintf("HotObject(%+v)", *p)
+}
+
+var fieldIDToName_HotObject = map[int16]string{
+	1: "tablet",
+	2: "object",
+	3: "meta",
+	4: "ranges",
+}
+
+type HotReply struct {
+	Base      *Base        `thrift:"base,1" frugal:"1,default,Base" json:"base"`
+	Failure   *Failure     `thrift:"failure,2,optional" frugal:"2,optional,Failure" json:"failure,omitempty"`
+	Objects   []*HotObject `thrift:"objects,3" frugal:"3,default,list<HotObject>" json:"objects"`
+	BlockSize int64        `thrift:"block_size,4" frugal:"4,default,i64" json:"block_size"`
+}
+
+func NewHotReply() *HotReply {
+	return &HotReply{}
+}
+
+func (p *HotReply) InitDefault() {
+}
+
+var HotReply_Base_DEFAULT *Base
+
+func (p *HotReply) GetBase() (v *Base) {
+	if !p.IsSetBase() {
+		return HotReply_Base_DEFAULT
+	}
+	return p.Base
+}
+
+var HotReply_Failure_DEFAULT *Failure
+
+func (p *HotReply) GetFailure() (v *Failure) {
+	if !p.IsSetFailure() {
+		return HotReply_Failure_DEFAULT
+	}
+	return p.Failure
+}
+
+func (p *HotReply) GetObjects() (v []*HotObject) {
+	return p.Objects
+}
+
+func (p *HotReply) GetBlockSize() (v int64) {
+	return p.BlockSize
+}
+func (p *HotReply) SetBase(val *Base) {
+	p.Base = val
+}
+func (p *HotReply) SetFailure(val *Failure) {
+	p.Failure = val
+}
+func (p *HotReply) SetObjects(val []*HotObject) {
+	p.Objects = val
+}
+func (p *HotReply) SetBlockSize(val int64) {
+	p.BlockSize = val
+}
+
+func (p *HotReply) IsSetBase() bool {
+	return p.Base != nil
+}
+
+func (p *HotReply) IsSetFailure() bool {
+	return p.Failure != nil
+}
+
+func (p *HotReply) String() string {
+	if p == nil {
+		return "<nil>"
+	}
+	return fmt.Sprintf("HotReply(%+v)", *p)
+}
+
+var fieldIDToName_HotReply = map[int16]string{
+	1: "base",
+	2: "failure",
+	3: "objects",
+	4: "block_size",
+}
+
+type ShowConfigRequest struct {
+	Base *Base `thrift:"base,1" frugal:"1,default,Base" json:"base"`
+}
+
+func NewShowConfigRequest() *ShowConfigRequest {
+	return &ShowConfigRequest{}
+}
+
+func (p *ShowConfigRequest) InitDefault() {
+}
+
+var ShowConfigRequest_Base_DEFAULT *Base
+
+func (p *ShowConfigRequest) GetBase() (v *Base) {
+	if !p.IsSetBase() {
+		return ShowConfigRequest_Base_DEFAULT
+	}
+	return p.Base
+}
+func (p *ShowConfigRequest) SetBase(val *Base) {
+	p.Base = val
+}
+
+func (p *ShowConfigRequest) IsSetBase() bool {
+	return p.Base != nil
+}
+
+func (p *ShowConfigRequest) String() string {
+	if p == nil {
+		return "<nil>"
+	}
+	return fmt.Sprintf("ShowConfigRequest(%+v)", *p)
+}
+
+var fieldIDToName_ShowConfigRequest = map[int16]string{
+	1: "base",
+}
+
+type ConfigItem struct {
+	Key       string `thrift:"key,1" frugal:"1,default,string" json:"key"`
+	Value     string `thrift:"value,2" frugal:"2,default,string" json:"value"`
+	Type      string `thrift:"type,3" frugal:"3,default,string" json:"type"`
+	IsMutable bool   `thrift:"is_mutable,4" frugal:"4,default,bool" json:"is_mutable"`
+}
+
+func NewConfigItem() *ConfigItem {
+	return &ConfigItem{}
+}
+
+func (p *ConfigItem) InitDefault() {
+}
+
+func (p *ConfigItem) GetKey() (v string) {
+	return p.Key
+}
+
+func (p *ConfigItem) GetValue() (v string) {
+	return p.Value
+}
+
+func (p *ConfigItem) GetType() (v string) {
+	return p.Type
+}
+
+func (p *ConfigItem) GetIsMutable() (v bool) {
+	return p.IsMutable
+}
+func (p *ConfigItem) SetKey(val string) {
+	p.Key = val
+}
+func (p *ConfigItem) SetValue(val string) {
+	p.Value = val
+}
+func (p *ConfigItem) SetType(val string) {
+	p.Type = val
+}
+func (p *ConfigItem) SetIsMutable(val bool) {
+	p.IsMutable = val
+}
+
+func (p *ConfigItem) String() string {
+	if p == nil {
+		return "<nil>"
+	}
+	return fmt.Sprintf("ConfigItem(%+v)", *p)
+}
+
+var fieldIDToName_ConfigItem = map[int16]string{
+	1: "key",
+	2: "value",
+	3: "type",
+	4: "is_mutable",
+}
+
+type ShowConfigReply struct {
+	Base    *Base         `thrift:"base,1" frugal:"1,default,Base" json:"base"`
+	Failure *Failure      `thrift:"failure,2,optional" frugal:"2,optional,Failure" json:"failure,omitempty"`
+	Items   []*ConfigItem `thrift:"items,3" frugal:"3,default,list<ConfigItem>" json:"items"`
+}
+
+func NewShowConfigReply() *ShowConfigReply {
+	return &ShowConfigReply{}
+}
+
+func (p *ShowConfigReply) InitDefault() {
+}
+
+var ShowConfigReply_Base_DEFAULT *Base
+
+func (p *ShowConfigReply) GetBase() (v *Base) {
+	if !p.IsSetBase() {
+		return ShowConfigReply_Base_DEFAULT
+	}
+	return p.Base
+}
+
+var ShowConfigReply_Failure_DEFAULT *Failure
+
+func (p *ShowConfigReply) GetFailure() (v *Failure) {
+	if !p.IsSetFailure() {
+		return ShowConfigReply_Failure_DEFAULT
+	}
+	return p.Failure
+}
+
+func (p *ShowConfigReply) GetItems() (v []*ConfigItem) {
+	return p.Items
+}
+func (p *ShowConfigReply) SetBase(val *Base) {
+	p.Base = val
+}
+func (p *ShowConfigReply) SetFailure(val *Failure) {
+	p.Failure = val
+}
+func (p *ShowConfigReply) SetItems(val []*ConfigItem) {
+	p.Items = val
+}
+
+func (p *ShowConfigReply) IsSetBase() bool {
+	return p.Base != nil
+}
+
+func (p *ShowConfigReply) IsSetFailure() bool {
+	return p.Failure != nil
+}
+
+func (p *ShowConfigReply) String() string {
+	if p == nil {
+		return "<nil>"
+	}
+	return fmt.Sprintf("ShowConfigReply(%+v)", *p)
+}
+
+var fieldIDToName_ShowConfigReply = map[int16]string{
+	1: "base",
+	2: "failure",
+	3: "items",
+}
+
+type SetConfigRequest struct {
+	Base    *Base             `thrift:"base,1" frugal:"1,default,Base" json:"base"`
+	Values  map[string]string `thrift:"values,2" frugal:"2,default,map<string:string>" json:"values"`
+	Persist bool              `thrift:"persist,3" frugal:"3,default,bool" json:"persist"`
+}
+
+func NewSetConfigRequest() *SetConfigRequest {
+	return &SetConfigRequest{}
+}
+
+func (p *SetConfigRequest) InitDefault() {
+}
+
+var SetConfigRequest_Base_DEFAULT *Base
+
+func (p *SetConfigRequest) GetBase() (v *Base) {
+	if !p.IsSetBase() {
+		return SetConfigRequest_Base_DEFAULT
+	}
+	return p.Base
+}
+
+func (p *SetConfigRequest) GetValues() (v map[string]string) {
+	return p.Values
+}
+
+func (p *SetConfigRequest) GetPersist() (v bool) {
+	return p.Persist
+}
+func (p *SetConfigRequest) SetBase(val *Base) {
+	p.Base = val
+}
+func (p *SetConfigRequest) SetValues(val map[string]string) {
+	p.Values = val
+}
+func (p *SetConfigRequest) SetPersist(val bool) {
+	p.Persist = val
+}
+
+func (p *SetConfigRequest) IsSetBase() bool {
+	return p.Base != nil
+}
+
+func (p *SetConfigRequest) String() string {
+	if p == nil {
+		return "<nil>"
+	}
+	return fmt.Sprintf("SetConfigRequest(%+v)", *p)
+}
+
+var fieldIDToName_SetConfigRequest = map[int16]string{
+	1: "base",
+	2: "values",
+	3: "persist",
+}
+
+type SetConfigReply struct {
+	Base    *Base    `thrift:"base,1" frugal:"1,default,Base" json:"base"`
+	Failure *Failure `thrift:"failure,2,optional" frugal:"2,optional,Failure" json:"failure,omitempty"`
+}
+
+func NewSetConfigReply() *SetConfigReply {
+	return &SetConfigReply{}
+}
+
+func (p *SetConfigReply) InitDefault() {
+}
+
+var SetConfigReply_Base_DEFAULT *Base
+
+func (p *SetConfigReply) GetBase() (v *Base) {
+	if !p.IsSetBase() {
+		return SetConfigReply_Base_DEFAULT
+	}
+	return p.Base
+}
+
+var SetConfigReply_Failure_DEFAULT *Failure
+
+func (p *SetConfigReply) GetFailure() (v *Failure) {
+	if !p.IsSetFailure() {
+		return SetConfigReply_Failure_DEFAULT
+	}
+	return p.Failure
+}
+func (p *SetConfigReply) SetBase(val *Base) {
+	p.Base = val
+}
+func (p *SetConfigReply) SetFailure(val *Failure) {
+	p.Failure = val
+}
+
+func (p *SetConfigReply) IsSetBase() bool {
+	return p.Base != nil
+}
+
+func (p *SetConfigReply) IsSetFailure() bool {
+	return p.Failure != nil
+}
+
+func (p *SetConfigReply) String() string {
+	if p == nil {
+		return "<nil>"
+	}
+	return fmt.Sprintf("SetConfigReply(%+v)", *p)
+}
+
+var fieldIDToName_SetConfigReply = map[int16]string{
+	1: "base",
+	2: "failure",
+}
+
 type Peer interface {
 	FetchBlocks(ctx context.Context, req *FetchRequest) (r *FetchReply, err error)
 
@@ -2048,5 +3043,397 @@ func (p *DirectoryLookupResult) String() string {
 }
 
 var fieldIDToName_DirectoryLookupResult = map[int16]string{
+	0: "success",
+}
+
+type Backend interface {
+	Warm(ctx context.Context, req *WarmRequest) (r *WarmReply, err error)
+
+	List(ctx context.Context, req *ListRequest) (r *ListReply, err error)
+
+	Hot(ctx context.Context, req *HotRequest) (r *HotReply, err error)
+
+	ShowConfig(ctx context.Context, req *ShowConfigRequest) (r *ShowConfigReply, err error)
+
+	SetConfig(ctx context.Context, req *SetConfigRequest) (r *SetConfigReply, err error)
+}
+
+type BackendWarmArgs struct {
+	Req *WarmRequest `thrift:"req,1" frugal:"1,default,WarmRequest" json:"req"`
+}
+
+func NewBackendWarmArgs() *BackendWarmArgs {
+	return &BackendWarmArgs{}
+}
+
+func (p *BackendWarmArgs) InitDefault() {
+}
+
+var BackendWarmArgs_Req_DEFAULT *WarmRequest
+
+func (p *BackendWarmArgs) GetReq() (v *WarmRequest) {
+	if !p.IsSetReq() {
+		return BackendWarmArgs_Req_DEFAULT
+	}
+	return p.Req
+}
+func (p *BackendWarmArgs) SetReq(val *WarmRequest) {
+	p.Req = val
+}
+
+func (p *BackendWarmArgs) IsSetReq() bool {
+	return p.Req != nil
+}
+
+func (p *BackendWarmArgs) String() string {
+	if p == nil {
+		return "<nil>"
+	}
+	return fmt.Sprintf("BackendWarmArgs(%+v)", *p)
+}
+
+var fieldIDToName_BackendWarmArgs = map[int16]string{
+	1: "req",
+}
+
+type BackendWarmResult struct {
+	Success *WarmReply `thrift:"success,0,optional" frugal:"0,optional,WarmReply" json:"success,omitempty"`
+}
+
+func NewBackendWarmResult() *BackendWarmResult {
+	return &BackendWarmResult{}
+}
+
+func (p *BackendWarmResult) InitDefault() {
+}
+
+var BackendWarmResult_Success_DEFAULT *WarmReply
+
+func (p *BackendWarmResult) GetSuccess() (v *WarmReply) {
+	if !p.IsSetSuccess() {
+		return BackendWarmResult_Success_DEFAULT
+	}
+	return p.Success
+}
+func (p *BackendWarmResult) SetSuccess(x interface{}) {
+	p.Success = x.(*WarmReply)
+}
+
+func (p *BackendWarmResult) IsSetSuccess() bool {
+	return p.Success != nil
+}
+
+func (p *BackendWarmResult) String() string {
+	if p == nil {
+		return "<nil>"
+	}
+	return fmt.Sprintf("BackendWarmResult(%+v)", *p)
+}
+
+var fieldIDToName_BackendWarmResult = map[int16]string{
+	0: "success",
+}
+
+type BackendListArgs struct {
+	Req *ListRequest `thrift:"req,1" frugal:"1,default,ListRequest" json:"req"`
+}
+
+func NewBackendListArgs() *BackendListArgs {
+	return &BackendListArgs{}
+}
+
+func (p *BackendListArgs) InitDefault() {
+}
+
+var BackendListArgs_Req_DEFAULT *ListRequest
+
+func (p *BackendListArgs) GetReq() (v *ListRequest) {
+	if !p.IsSetReq() {
+		return BackendListArgs_Req_DEFAULT
+	}
+	return p.Req
+}
+func (p *BackendListArgs) SetReq(val *ListRequest) {
+	p.Req = val
+}
+
+func (p *BackendListArgs) IsSetReq() bool {
+	return p.Req != nil
+}
+
+func (p *BackendListArgs) String() string {
+	if p == nil {
+		return "<nil>"
+	}
+	return fmt.Sprintf("BackendListArgs(%+v)", *p)
+}
+
+var fieldIDToName_BackendListArgs = map[int16]string{
+	1: "req",
+}
+
+type BackendListResult struct {
+	Success *ListReply `thrift:"success,0,optional" frugal:"0,optional,ListReply" json:"success,omitempty"`
+}
+
+func NewBackendListResult() *BackendListResult {
+	return &BackendListResult{}
+}
+
+func (p *BackendListResult) InitDefault() {
+}
+
+var BackendListResult_Success_DEFAULT *ListReply
+
+func (p *BackendListResult) GetSuccess() (v *ListReply) {
+	if !p.IsSetSuccess() {
+		return BackendListResult_Success_DEFAULT
+	}
+	return p.Success
+}
+func (p *BackendListResult) SetSuccess(x interface{}) {
+	p.Success = x.(*ListReply)
+}
+
+func (p *BackendListResult) IsSetSuccess() bool {
+	return p.Success != nil
+}
+
+func (p *BackendListResult) String() string {
+	if p == nil {
+		return "<nil>"
+	}
+	return fmt.Sprintf("BackendListResult(%+v)", *p)
+}
+
+var fieldIDToName_BackendListResult = map[int16]string{
+	0: "success",
+}
+
+type BackendHotArgs struct {
+	Req *HotRequest `thrift:"req,1" frugal:"1,default,HotRequest" json:"req"`
+}
+
+func NewBackendHotArgs() *BackendHotArgs {
+	return &BackendHotArgs{}
+}
+
+func (p *BackendHotArgs) InitDefault() {
+}
+
+var BackendHotArgs_Req_DEFAULT *HotRequest
+
+func (p *BackendHotArgs) GetReq() (v *HotRequest) {
+	if !p.IsSetReq() {
+		return BackendHotArgs_Req_DEFAULT
+	}
+	return p.Req
+}
+func (p *BackendHotArgs) SetReq(val *HotRequest) {
+	p.Req = val
+}
+
+func (p *BackendHotArgs) IsSetReq() bool {
+	return p.Req != nil
+}
+
+func (p *BackendHotArgs) String() string {
+	if p == nil {
+		return "<nil>"
+	}
+	return fmt.Sprintf("BackendHotArgs(%+v)", *p)
+}
+
+var fieldIDToName_BackendHotArgs = map[int16]string{
+	1: "req",
+}
+
+type BackendHotResult struct {
+	Success *HotReply `thrift:"success,0,optional" frugal:"0,optional,HotReply" json:"success,omitempty"`
+}
+
+func NewBackendHotResult() *BackendHotResult {
+	return &BackendHotResult{}
+}
+
+func (p *BackendHotResult) InitDefault() {
+}
+
+var BackendHotResult_Success_DEFAULT *HotReply
+
+func (p *BackendHotResult) GetSuccess() (v *HotReply) {
+	if !p.IsSetSuccess() {
+		return BackendHotResult_Success_DEFAULT
+	}
+	return p.Success
+}
+func (p *BackendHotResult) SetSuccess(x interface{}) {
+	p.Success = x.(*HotReply)
+}
+
+func (p *BackendHotResult) IsSetSuccess() bool {
+	return p.Success != nil
+}
+
+func (p *BackendHotResult) String() string {
+	if p == nil {
+		return "<nil>"
+	}
+	return fmt.Sprintf("BackendHotResult(%+v)", *p)
+}
+
+var fieldIDToName_BackendHotResult = map[int16]string{
+	0: "success",
+}
+
+type BackendShowConfigArgs struct {
+	Req *ShowConfigRequest `thrift:"req,1" frugal:"1,default,ShowConfigRequest" json:"req"`
+}
+
+func NewBackendShowConfigArgs() *BackendShowConfigArgs {
+	return &BackendShowConfigArgs{}
+}
+
+func (p *BackendShowConfigArgs) InitDefault() {
+}
+
+var BackendShowConfigArgs_Req_DEFAULT *ShowConfigRequest
+
+func (p *BackendShowConfigArgs) GetReq() (v *ShowConfigRequest) {
+	if !p.IsSetReq() {
+		return BackendShowConfigArgs_Req_DEFAULT
+	}
+	return p.Req
+}
+func (p *BackendShowConfigArgs) SetReq(val *ShowConfigRequest) {
+	p.Req = val
+}
+
+func (p *BackendShowConfigArgs) IsSetReq() bool {
+	return p.Req != nil
+}
+
+func (p *BackendShowConfigArgs) String() string {
+	if p == nil {
+		return "<nil>"
+	}
+	return fmt.Sprintf("BackendShowConfigArgs(%+v)", *p)
+}
+
+var fieldIDToName_BackendShowConfigArgs = map[int16]string{
+	1: "req",
+}
+
+type BackendShowConfigResult struct {
+	Success *ShowConfigReply `thrift:"success,0,optional" frugal:"0,optional,ShowConfigReply" json:"success,omitempty"`
+}
+
+func NewBackendShowConfigResult() *BackendShowConfigResult {
+	return &BackendShowConfigResult{}
+}
+
+func (p *BackendShowConfigResult) InitDefault() {
+}
+
+var BackendShowConfigResult_Success_DEFAULT *ShowConfigReply
+
+func (p *BackendShowConfigResult) GetSuccess() (v *ShowConfigReply) {
+	if !p.IsSetSuccess() {
+		return BackendShowConfigResult_Success_DEFAULT
+	}
+	return p.Success
+}
+func (p *BackendShowConfigResult) SetSuccess(x interface{}) {
+	p.Success = x.(*ShowConfigReply)
+}
+
+func (p *BackendShowConfigResult) IsSetSuccess() bool {
+	return p.Success != nil
+}
+
+func (p *BackendShowConfigResult) String() string {
+	if p == nil {
+		return "<nil>"
+	}
+	return fmt.Sprintf("BackendShowConfigResult(%+v)", *p)
+}
+
+var fieldIDToName_BackendShowConfigResult = map[int16]string{
+	0: "success",
+}
+
+type BackendSetConfigArgs struct {
+	Req *SetConfigRequest `thrift:"req,1" frugal:"1,default,SetConfigRequest" json:"req"`
+}
+
+func NewBackendSetConfigArgs() *BackendSetConfigArgs {
+	return &BackendSetConfigArgs{}
+}
+
+func (p *BackendSetConfigArgs) InitDefault() {
+}
+
+var BackendSetConfigArgs_Req_DEFAULT *SetConfigRequest
+
+func (p *BackendSetConfigArgs) GetReq() (v *SetConfigRequest) {
+	if !p.IsSetReq() {
+		return BackendSetConfigArgs_Req_DEFAULT
+	}
+	return p.Req
+}
+func (p *BackendSetConfigArgs) SetReq(val *SetConfigRequest) {
+	p.Req = val
+}
+
+func (p *BackendSetConfigArgs) IsSetReq() bool {
+	return p.Req != nil
+}
+
+func (p *BackendSetConfigArgs) String() string {
+	if p == nil {
+		return "<nil>"
+	}
+	return fmt.Sprintf("BackendSetConfigArgs(%+v)", *p)
+}
+
+var fieldIDToName_BackendSetConfigArgs = map[int16]string{
+	1: "req",
+}
+
+type BackendSetConfigResult struct {
+	Success *SetConfigReply `thrift:"success,0,optional" frugal:"0,optional,SetConfigReply" json:"success,omitempty"`
+}
+
+func NewBackendSetConfigResult() *BackendSetConfigResult {
+	return &BackendSetConfigResult{}
+}
+
+func (p *BackendSetConfigResult) InitDefault() {
+}
+
+var BackendSetConfigResult_Success_DEFAULT *SetConfigReply
+
+func (p *BackendSetConfigResult) GetSuccess() (v *SetConfigReply) {
+	if !p.IsSetSuccess() {
+		return BackendSetConfigResult_Success_DEFAULT
+	}
+	return p.Success
+}
+func (p *BackendSetConfigResult) SetSuccess(x interface{}) {
+	p.Success = x.(*SetConfigReply)
+}
+
+func (p *BackendSetConfigResult) IsSetSuccess() bool {
+	return p.Success != nil
+}
+
+func (p *BackendSetConfigResult) String() string {
+	if p == nil {
+		return "<nil>"
+	}
+	return fmt.Sprintf("BackendSetConfigResult(%+v)", *p)
+}
+
+var fieldIDToName_BackendSetConfigResult = map[int16]string{
 	0: "success",
 }

@@ -1,0 +1,151 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"headstart/bench/s3law"
+	"headstart/engine/block"
+)
+
+const mib = 1 << 20
+
+// warehouse is object storage with files of two blocks.
+func warehouse(t *testing.T, files int) *s3law.Server {
+	t.Helper()
+	var objects []s3law.Object
+	for i := range files {
+		data := make([]byte, 2*mib)
+		for j := range data {
+			data[j] = byte(i + j/mib)
+		}
+		objects = append(objects, s3law.Object{Key: fmt.Sprintf("hot/%03d.dat", i), Data: data})
+	}
+	s, err := s3law.Start(s3law.Options{Bucket: "b", Objects: objects})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Enable(false) // no latency
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+// cachingBE starts a BE with a File Cache of its own.
+func cachingBE(t *testing.T, f *fe, s *s3law.Server, values map[string]string) *be {
+	t.Helper()
+	values["s3_endpoint"] = s.URL()
+	values["enable_file_cache"] = "true"
+	values["file_cache_path"] = fmt.Sprintf(`[{"path":%q,"total_size":%d}]`, t.TempDir(), 256*mib)
+	return startTestBE(t, f, values)
+}
+
+// readFile reads the file of a tablet and checks it.
+func readFile(t *testing.T, b *be, tablet int) block.Source {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	dst := make([]byte, 2*mib)
+	n, src, err := b.engine.Read(ctx, &block.Read{
+		Object: block.Object{Store: "s3", Bucket: "b", Key: fmt.Sprintf("hot/%03d.dat", tablet)}, Version: block.Immutable, Route: block.TabletRoute(int64(tablet)),
+	}, dst)
+	if err != nil || n != len(dst) || dst[0] != byte(tablet) || dst[n-1] != byte(tablet+1) {
+		t.Fatalf("tablet %d: %d bytes, %v", tablet, n, err)
+	}
+	return src
+}
+
+func alive(n int) func([]string) bool {
+	return func(lines []string) bool {
+		up := 0
+		for _, l := range lines {
+			if strings.Split(l, "|")[9] == "true" {
+				up++
+			}
+		}
+		return up == n
+	}
+}
+
+// TestS85_WarmUpFromAMySQLClient: one group is warmed up with what another has,
+// by a statement, and then by a prefix.
+func TestS85_WarmUpFromAMySQLClient(t *testing.T) {
+	const files = 20
+	s3 := warehouse(t, files)
+	f, db := startTestFE(t, map[string]string{})
+	writer := cachingBE(t, f, s3, map[string]string{"compute_group_id": "cg_w", "compute_group_name": "writers"})
+	reader := cachingBE(t, f, s3, map[string]string{"compute_group_id": "cg_r", "compute_group_name": "readers", "warm_up_from_peer": "true"})
+	until(t, db, "SHOW BACKENDS", alive(2))
+	for i := range files {
+		readFile(t, writer, i)
+	}
+	if err := writer.cache.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	writer.reporter.stop()
+	writer.reporter.report(t.Context(), time.Now()) // what it does every ten seconds
+	gets := s3.Metrics().GETs
+	job := rows(t, db, "WARM UP COMPUTE GROUP readers WITH COMPUTE GROUP writers")[0]
+	done := until(t, db, "SHOW WARM UP JOB WHERE id = "+job, func(lines []string) bool { return strings.Contains(lines[0], "|FINISHED|") })
+	if cells := strings.Split(done[0], "|"); cells[8] != cells[9] || cells[14] != "40" || cells[15] != "40.000 MB" || cells[11] != "" {
+		t.Errorf("%q", done)
+	}
+	if now := s3.Metrics().GETs; now != gets {
+		t.Errorf("%d requests to object storage for what a BE has", now-gets)
+	}
+	for i := range files {
+		if src := readFile(t, reader, i); src != block.SourceLocal {
+			t.Errorf("tablet %d comes from %v", i, src)
+		}
+	}
+	job = rows(t, db, "WARM UP COMPUTE GROUP readers WITH PREFIX 's3://b/hot/00'")[0]
+	done = until(t, db, "SHOW WARM UP JOB WHERE id = "+job, func(lines []string) bool { return strings.Contains(lines[0], "|FINISHED|") })
+	if cells := strings.Split(done[0], "|"); cells[14] != "20" || cells[11] != "" {
+		t.Errorf("ten objects outside tablets: %q", done)
+	}
+}
+
+// TestS83_ScaleOutWarmsTheNewBackend: a second BE joins a group; its share of the
+// tablets comes from the first one's cache, before it is handed out.
+func TestS83_ScaleOutWarmsTheNewBackend(t *testing.T) {
+	const files = 30
+	s3 := warehouse(t, files)
+	f, db := startTestFE(t, map[string]string{"balance_type": "sync_warmup"})
+	first := cachingBE(t, f, s3, map[string]string{"enable_cache_read_from_peer": "true"})
+	until(t, db, "SHOW BACKENDS", alive(1))
+	for i := range files {
+		readFile(t, first, i)
+	}
+	until(t, db, "SHOW TABLETS FROM 10001", func(lines []string) bool { return len(lines) == files })
+	if err := first.cache.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	gets := s3.Metrics().GETs
+	second := cachingBE(t, f, s3, map[string]string{"warm_up_from_peer": "true"})
+	until(t, db, "SHOW COMPUTE GROUPS", func(lines []string) bool { return strings.Contains(lines[0], "|FINISHED|") })
+	moved := rows(t, db, "SHOW TABLETS FROM 10002")
+	if len(moved) < files/6 || len(moved) > files*5/6 {
+		t.Errorf("%d of %d tablets have moved", len(moved), files)
+	}
+	if now := s3.Metrics().GETs; now != gets {
+		t.Errorf("%d requests to object storage", now-gets)
+	}
+	for _, line := range moved {
+		var tablet, id int
+		fmt.Sscanf(line, "%d|%d", &tablet, &id)
+		if src := readFile(t, second, tablet); src != block.SourceLocal {
+			t.Errorf("tablet %d comes from %v", tablet, src)
+		}
+		if view, ok := second.table.Show(block.TabletRoute(int64(tablet))); !ok || view.Candidates[0].Port != first.line.BrpcPort {
+			t.Errorf("S84: the source of tablet %d is not its first candidate: %+v", tablet, view)
+		}
+	}
+	// And back: the second one is taken out of the group.
+	if _, err := db.Exec("ALTER SYSTEM DECOMMISSION BACKEND 10002"); err != nil {
+		t.Fatal(err)
+	}
+	until(t, db, "SHOW TABLETS FROM 10001", func(lines []string) bool { return len(lines) == files })
+	until(t, db, "SHOW COMPUTE GROUPS", func(lines []string) bool { return strings.Contains(lines[0], "|FINISHED|") })
+}

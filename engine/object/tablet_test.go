@@ -1,0 +1,53 @@
+package object
+
+import (
+	"testing"
+	"time"
+
+	"headstart/engine/block"
+)
+
+func TestOfTabletsFindsWhatWasReadForThem(t *testing.T) {
+	table := NewTable(0)
+	for i := range 6 {
+		known := table.Learn(KeyOf(named(i), block.Immutable), meta(block.Immutable), time.Now())
+		switch {
+		case i < 4:
+			known.NoteRoute(block.TabletRoute(int64(i % 2)))
+		case i == 4:
+			known.NoteRoute(block.ExternalRoute(named(i)))
+		}
+	}
+	count := func(tablets map[uint64]bool) (n int) {
+		table.OfTablets(tablets, func(id uint64, k Key, known *Known) bool {
+			if tablets != nil && !tablets[id] || known == nil || !k.Immutable {
+				t.Errorf("%v of tablet %d", k, id)
+			}
+			n++
+			return true
+		})
+		return n
+	}
+	for _, tt := range []struct {
+		tablets map[uint64]bool
+		want    int
+	}{{nil, 4}, {map[uint64]bool{}, 0}, {map[uint64]bool{0: true}, 2}, {map[uint64]bool{0: true, 1: true, 9: true}, 4}} {
+		if got := count(tt.tablets); got != tt.want {
+			t.Errorf("%v: %d objects, want %d", tt.tablets, got, tt.want)
+		}
+	}
+	known := table.Get(KeyOf(named(0), block.Immutable))
+	known.NoteRoute(block.TabletRoute(1))
+	if got := count(map[uint64]bool{1: true}); got != 3 {
+		t.Errorf("%d objects after one has moved to tablet 1, want 3", got)
+	}
+	stopped := 0
+	table.OfTablets(nil, func(uint64, Key, *Known) bool { stopped++; return false })
+	if stopped != 1 {
+		t.Errorf("went on %d times", stopped)
+	}
+	route := block.TabletRoute(1)
+	if n := testing.AllocsPerRun(100, func() { known.NoteRoute(route) }); n != 0 {
+		t.Errorf("%v allocations for what is known already", n)
+	}
+}

@@ -1,0 +1,212 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cloudwego/kitex/client"
+	"github.com/cloudwego/kitex/transport"
+
+	"headstart/engine/block"
+	"headstart/rpc/kitex_gen/headstart"
+	"headstart/rpc/kitex_gen/headstart/backend"
+	"headstart/shards/placement"
+)
+
+// fakeControl is a BE that notes what it is told.
+type fakeControl struct {
+	warmed  []placement.WarmCall
+	listed  placement.ListCall
+	set     map[string]string
+	persist bool
+	err     error
+}
+
+func (c *fakeControl) Warm(_ context.Context, call placement.WarmCall) (progress []placement.WarmProgress, _ error) {
+	c.warmed = append(c.warmed, call)
+	for _, b := range call.Start {
+		progress = append(progress, placement.WarmProgress{ID: b.ID, State: placement.WarmQueued})
+	}
+	for _, id := range call.Ask {
+		progress = append(progress, placement.WarmProgress{ID: id, State: placement.WarmDone, Blocks: 3, Bytes: 1 << 40, Err: "one block"})
+	}
+	return progress, c.err
+}
+
+func (c *fakeControl) List(_ context.Context, call placement.ListCall) (placement.ListReply, error) {
+	c.listed = call
+	return placement.ListReply{Objects: []placement.WarmObject{warmObject("a")}, More: true}, c.err
+}
+
+func (c *fakeControl) Hot(_ context.Context, tablets []uint64) (placement.HotReply, error) {
+	reply := placement.HotReply{BlockSize: 1 << 20}
+	for _, id := range tablets {
+		reply.Objects = append(reply.Objects, placement.HotObject{
+			Tablet: id, WarmObject: warmObject(fmt.Sprint(id)), Blocks: []placement.BlockRange{{First: 0, Count: 3}, {First: 1 << 40, Count: 1}},
+		})
+	}
+	return reply, c.err
+}
+
+func (c *fakeControl) ShowConfig(context.Context) ([]placement.ConfigItem, error) {
+	return []placement.ConfigItem{{Key: "a", Value: "1", Type: "int", Mutable: true}, {Key: "b", Type: "string"}}, c.err
+}
+
+func (c *fakeControl) SetConfig(_ context.Context, values map[string]string, persist bool) error {
+	c.set, c.persist = values, persist
+	return c.err
+}
+
+func warmObject(key string) placement.WarmObject {
+	return placement.WarmObject{
+		Object: block.Object{Store: "s3", Bucket: "b", Key: key},
+		Meta:   block.Meta{Size: 5, Version: "v", ETag: "e", Modified: time.Unix(1, 2), ContentType: "text/plain"},
+	}
+}
+
+func startBackend(t *testing.T, token string) (*fakeControl, block.Addr, *BackendClient) {
+	t.Helper()
+	control := &fakeControl{}
+	_, addr := startServer(t, ServerOptions{Identity: identity("be", "c1", token), Control: control}, whole(0))
+	c, err := NewBackendClient(BackendClientOptions{Identity: identity("fe", "c1", token)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return control, addr, c
+}
+
+func TestS63_ConfigurationTravels(t *testing.T) {
+	control, addr, c := startBackend(t, "secret")
+	items, err := c.ShowConfig(within5s(t), addr)
+	want, _ := control.ShowConfig(t.Context())
+	if err != nil || !reflect.DeepEqual(items, want) {
+		t.Errorf("%+v, %v", items, err)
+	}
+	if err := c.SetConfig(within5s(t), addr, map[string]string{"a": "2", "b": ""}, true); err != nil {
+		t.Error(err)
+	}
+	if !reflect.DeepEqual(control.set, map[string]string{"a": "2", "b": ""}) || !control.persist {
+		t.Errorf("%v, persist %t", control.set, control.persist)
+	}
+	control.err = fmt.Errorf("%w: no such key", block.ErrInvalid)
+	if err := c.SetConfig(within5s(t), addr, nil, false); !errors.Is(err, block.ErrInvalid) || !strings.Contains(err.Error(), "no such key") || !strings.Contains(err.Error(), addr.String()) {
+		t.Error(err)
+	}
+}
+
+func TestS65_OrdersNeedTheClusterToken(t *testing.T) {
+	control, addr, _ := startBackend(t, "secret")
+	for name, id := range map[string]*Identity{
+		"no token": identity("fe", "c1", ""), "wrong token": identity("fe", "c1", "guess"), "other cluster": identity("fe", "c2", "secret"),
+	} {
+		c, err := NewBackendClient(BackendClientOptions{Identity: id})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		calls := map[string]error{"SetConfig": c.SetConfig(within5s(t), addr, map[string]string{"a": "2"}, false)}
+		_, calls["ShowConfig"] = c.ShowConfig(within5s(t), addr)
+		_, calls["Warm"] = c.Warm(within5s(t), addr, placement.WarmCall{Ask: []string{"x"}})
+		_, calls["List"] = c.List(within5s(t), addr, placement.ListCall{})
+		for method, err := range calls {
+			if !errors.Is(err, block.ErrRefused) {
+				t.Errorf("%s with %s: %v", method, name, err)
+			}
+		}
+	}
+	if control.set != nil || control.warmed != nil || control.listed != (placement.ListCall{}) {
+		t.Error("a stranger's order was carried out")
+	}
+}
+
+func TestS85_WarmTravelsWholeAndInPieces(t *testing.T) {
+	control, addr, c := startBackend(t, "")
+	call := placement.WarmCall{Ask: []string{"old"}, Drop: []string{"older"}}
+	source := placement.Holder{Addr: block.Addr{Host: "10.0.0.1", Port: 8060}, GroupID: "cg", Location: "default"}
+	for i := range 16 {
+		batch := placement.WarmBatch{ID: fmt.Sprint("b", i), Balance: i%2 == 0, Objects: []placement.WarmObject{warmObject("k")}}
+		for tablet := range uint64(64) {
+			group := placement.WarmGroup{Sources: []placement.Holder{source, source, source}, Tablets: []uint64{tablet, 1<<63 + tablet}}
+			batch.Groups = append(batch.Groups, group)
+		}
+		call.Start = append(call.Start, batch)
+	}
+	progress, err := c.Warm(within5s(t), addr, call)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got placement.WarmCall
+	for _, part := range control.warmed {
+		got.Start, got.Ask, got.Drop = append(got.Start, part.Start...), append(got.Ask, part.Ask...), append(got.Drop, part.Drop...)
+	}
+	if !reflect.DeepEqual(got, call) {
+		t.Error("what arrives is not what was sent")
+	}
+	if len(control.warmed) < 2 {
+		t.Errorf("%d requests for 16 long batches", len(control.warmed))
+	}
+	if len(progress) != 17 || progress[16] != (placement.WarmProgress{ID: "old", State: placement.WarmDone, Blocks: 3, Bytes: 1 << 40, Err: "one block"}) {
+		t.Errorf("%+v", progress)
+	}
+	big := placement.WarmCall{Start: []placement.WarmBatch{{ID: "x", Objects: []placement.WarmObject{warmObject(strings.Repeat("k", maxRequest))}}}}
+	if _, err := c.Warm(within5s(t), addr, big); !errors.Is(err, block.ErrInvalid) {
+		t.Errorf("a batch that no request can carry: %v", err)
+	}
+}
+
+func TestS88_ListAndHotTravel(t *testing.T) {
+	control, addr, c := startBackend(t, "")
+	page, err := c.List(within5s(t), addr, placement.ListCall{Prefix: block.Object{Bucket: "b", Key: "p"}, After: "p1", Max: 7})
+	if err != nil || !page.More || !reflect.DeepEqual(page.Objects, []placement.WarmObject{warmObject("a")}) {
+		t.Errorf("%+v, %v", page, err)
+	}
+	if want := (placement.ListCall{Prefix: block.Object{Bucket: "b", Key: "p"}, After: "p1", Max: 7}); control.listed != want {
+		t.Errorf("%+v", control.listed)
+	}
+	var m memory
+	peers, err := NewClient(ClientOptions{Identity: identity("be2", "c1", ""), Alloc: m.alloc})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer peers.Close()
+	hot, err := peers.Hot(within5s(t), addr, []uint64{1, 1 << 63})
+	want, _ := control.Hot(t.Context(), []uint64{1, 1 << 63})
+	if err != nil || !reflect.DeepEqual(hot, want) {
+		t.Errorf("%+v, %v", hot, err)
+	}
+	if _, err := peers.Hot(within5s(t), addr, make([]uint64, maxHotTablets+1)); !errors.Is(err, block.ErrInvalid) {
+		t.Error(err)
+	}
+}
+
+func TestANodeWithoutControlTakesNoOrders(t *testing.T) {
+	_, addr := startServer(t, ServerOptions{Identity: identity("be", "c1", "")}, whole(0))
+	c, err := NewBackendClient(BackendClientOptions{Identity: identity("fe", "c1", "")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := c.ShowConfig(within5s(t), addr); !errors.Is(err, block.ErrInvalid) {
+		t.Error(err)
+	}
+}
+
+// A client that knows nothing but the IDL may give orders too.
+func TestAGeneratedBackendClientIsServed(t *testing.T) {
+	control, addr, _ := startBackend(t, "secret")
+	c, err := backend.NewClient("Backend", client.WithHostPorts(addr.String()), client.WithTransportProtocol(transport.Framed))
+	if err != nil {
+		t.Fatal(err)
+	}
+	base := identity("client", "c1", "secret").now.Load().base(request)
+	rep, err := c.SetConfig(within5s(t), &headstart.SetConfigRequest{Base: base, Values: map[string]string{"a": "3"}})
+	if err != nil || rep.Failure != nil || control.set["a"] != "3" {
+		t.Errorf("%v, %v, %v", rep, err, control.set)
+	}
+}
