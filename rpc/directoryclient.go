@@ -96,30 +96,39 @@ func (c *DirectoryClient) Metrics() DirectoryClientMetrics {
 // identity.
 func (c *DirectoryClient) Heartbeat(ctx context.Context, h placement.Heartbeat) (placement.HeartbeatReply, error) {
 	var out placement.HeartbeatReply
-	err := c.each(ctx, func(ctx context.Context, addr block.Addr) error {
-		var args headstart.DirectoryHeartbeatArgs
-		var result headstart.DirectoryHeartbeatResult
-		args.Req = heartbeatRequest(h)
-		args.Req.Base = c.caller.id.now.Load().base(request)
-		conn, err := c.caller.call(ctx, addr, methodHeartbeat, maxHead, &args, &result)
-		if err != nil {
-			return err
-		}
-		defer c.caller.release(conn)
-		rep := result.GetSuccess()
-		if rep == nil {
-			return errWire
-		}
-		if err := c.caller.accept(conn, rep.Base, rep.Failure, joining); err != nil {
-			return err
-		}
-		out = placement.HeartbeatReply{BackendID: rep.BackendId, ClusterID: rep.ClusterId, Interval: duration(rep.IntervalMs)}
-		return nil
+	err := c.each(ctx, func(ctx context.Context, addr block.Addr) (err error) {
+		out, err = c.heartbeatAt(ctx, addr, h)
+		return err
 	})
-	if err == nil && c.caller.id.ClusterID() == "" {
-		c.caller.id.SetClusterID(out.ClusterID)
-	}
+	c.learn(out, err)
 	return out, err
+}
+
+// learn takes the cluster's id from the first FE that has answered.
+func (c *DirectoryClient) learn(r placement.HeartbeatReply, err error) {
+	if err == nil && c.caller.id.ClusterID() == "" {
+		c.caller.id.SetClusterID(r.ClusterID)
+	}
+}
+
+func (c *DirectoryClient) heartbeatAt(ctx context.Context, addr block.Addr, h placement.Heartbeat) (out placement.HeartbeatReply, err error) {
+	var args headstart.DirectoryHeartbeatArgs
+	var result headstart.DirectoryHeartbeatResult
+	args.Req = heartbeatRequest(h)
+	args.Req.Base = c.caller.id.now.Load().base(request)
+	conn, err := c.caller.call(ctx, addr, methodHeartbeat, maxHead, &args, &result)
+	if err != nil {
+		return out, err
+	}
+	defer c.caller.release(conn)
+	rep := result.GetSuccess()
+	if rep == nil {
+		return out, errWire
+	}
+	if err := c.caller.accept(conn, rep.Base, rep.Failure, joining); err != nil {
+		return out, err
+	}
+	return placement.HeartbeatReply{BackendID: rep.BackendId, ClusterID: rep.ClusterId, Interval: duration(rep.IntervalMs)}, nil
 }
 
 func heartbeatRequest(h placement.Heartbeat) *headstart.HeartbeatRequest {

@@ -93,6 +93,8 @@ func feKeys() []Key {
 			Help: "PEM file of the private key of query_tls_cert_path."},
 		{Name: "meta_dir", Kind: String, Role: FE, Default: "./fe-meta", Static: true, Form: "a directory", check: notEmpty,
 			Help: "Directory that the FE keeps its state in."},
+		{Name: "fe_store", Kind: String, Role: FE, Static: true, Form: formStore, check: isStore,
+			Help: "Where the FE's state is: in meta_dir when empty, else in an etcd that several FEs share."},
 		{Name: "heartbeat_timeout_ms", Kind: Int, Role: FE, Default: "10000", Min: 10, Max: hour * 1000, Unit: "ms",
 			Help: "A BE that has not reported for this long is not alive."},
 		{Name: "balance_type", Kind: String, Role: FE, Default: "async_warmup",

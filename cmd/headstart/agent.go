@@ -32,7 +32,7 @@ func (d directory) Lookup(ctx context.Context, routes []block.Route) ([][]shards
 	return lists, nil
 }
 
-// agent tells the FE again and again that this BE is alive.
+// agent tells all FEs again and again that this BE is alive.
 type agent struct {
 	fes    *rpc.DirectoryClient
 	say    func(leaving bool) placement.Heartbeat
@@ -95,7 +95,7 @@ func (a *agent) run(ctx context.Context) {
 func (a *agent) beat(ctx context.Context, leaving bool) (placement.HeartbeatReply, error) {
 	ctx, cancel := context.WithTimeout(ctx, heartbeatTimeout)
 	defer cancel()
-	return a.fes.Heartbeat(ctx, a.say(leaving))
+	return a.fes.HeartbeatAll(ctx, a.say(leaving))
 }
 
 // leave stops the heartbeats and tells the FE not to hand this BE out any more.

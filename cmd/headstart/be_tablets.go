@@ -18,19 +18,27 @@ type reporter struct {
 	fes    *rpc.DirectoryClient
 	engine *engine.Engine
 	log    *slog.Logger
-	// told has the day on which the FE heard of each tablet last: it forgets those
-	// that nobody has asked for in days.
-	told   map[uint64]int64
+	told   map[uint64]telling
 	cancel context.CancelFunc
 	done   sync.WaitGroup
 }
+
+// telling is how often the FE has heard of a tablet on a day: it forgets those
+// that nobody has asked for in days. The second time is for an FE that died
+// before it had saved what it was told.
+type telling struct {
+	day   int64
+	times int
+}
+
+const tellTimes = 2
 
 // reportEvery is how often a BE looks for tablets that the FE may not know.
 const reportEvery = 10 * time.Second
 
 func startReporter(fes *rpc.DirectoryClient, e *engine.Engine, log *slog.Logger) *reporter {
 	ctx, cancel := context.WithCancel(context.Background())
-	r := &reporter{fes: fes, engine: e, log: log, told: make(map[uint64]int64), cancel: cancel}
+	r := &reporter{fes: fes, engine: e, log: log, told: make(map[uint64]telling), cancel: cancel}
 	r.done.Go(func() { // ends with stop
 		tick := time.NewTicker(reportEvery)
 		defer tick.Stop()
@@ -51,16 +59,22 @@ func (r *reporter) stop() {
 	r.done.Wait()
 }
 
-// report tells the FE of the tablets that it has not heard of today. What is no
-// longer known here is forgotten: the table of objects is bounded, so this is.
+// report tells the FE of the tablets that it has not heard of often enough today.
+// What is no longer known here is forgotten: the table of objects is bounded, so
+// this is.
 func (r *reporter) report(ctx context.Context, now time.Time) {
-	today, seen := now.Unix()/86_400, make(map[uint64]int64, len(r.told))
+	today, seen := now.Unix()/86_400, make(map[uint64]telling, len(r.told))
 	var news []block.Route
 	r.engine.OfTablets(nil, func(id uint64, _ block.Object, _ *object.Known) bool {
-		if _, again := seen[id]; !again {
-			if seen[id] = r.told[id]; seen[id] != today {
-				news = append(news, block.Route{Kind: block.RouteTablet, ID: id})
-			}
+		if _, again := seen[id]; again {
+			return true
+		}
+		t := r.told[id]
+		if t.day != today {
+			t = telling{day: today}
+		}
+		if seen[id] = t; t.times < tellTimes {
+			news = append(news, block.Route{Kind: block.RouteTablet, ID: id})
 		}
 		return true
 	})
@@ -73,6 +87,8 @@ func (r *reporter) report(ctx context.Context, now time.Time) {
 		return
 	}
 	for _, route := range news {
-		r.told[route.ID] = today
+		t := seen[route.ID]
+		t.times++
+		seen[route.ID] = t
 	}
 }

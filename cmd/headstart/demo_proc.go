@@ -37,6 +37,7 @@ type demoReady struct {
 	BrpcPort      int    `json:"brpc_port"`
 	S3Port        int    `json:"s3_port"`
 	HTTPPort      int    `json:"http_port"`
+	QueryPort     int    `json:"query_port"`
 	RPCPort       int    `json:"rpc_port"`
 }
 

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net"
 	"os"
-	"path/filepath"
 	"strconv"
 	"sync"
 
@@ -18,7 +17,6 @@ import (
 	"headstart/rpc/mysql"
 	"headstart/shards/placement"
 	"headstart/shards/placement/conduct"
-	"headstart/shards/placement/store"
 )
 
 func feRole() role {
@@ -36,7 +34,7 @@ type fe struct {
 	tokens admin.Tokens
 
 	rpcLn, httpLn, queryLn net.Listener
-	state                  *store.Bolt
+	state                  feStore
 	directory              *placement.Directory
 	backends               *rpc.BackendClient
 	rpc                    *rpc.DirectoryServer
@@ -65,7 +63,7 @@ type readyLine struct {
 }
 
 func startFE(ctx context.Context, conf *config.Set, log *slog.Logger) (_ *fe, err error) {
-	f := &fe{conf: conf, log: log, errs: make(chan error, 3)}
+	f := &fe{conf: conf, log: log, errs: make(chan error, 4)}
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))
 	f.stop = stop
 	defer func() {
@@ -89,12 +87,8 @@ func startFE(ctx context.Context, conf *config.Set, log *slog.Logger) (_ *fe, er
 }
 
 func (f *fe) openState(ctx context.Context) (err error) {
-	dir := f.conf.String("meta_dir")
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return fmt.Errorf("meta_dir: %w", err)
-	}
-	if f.state, err = store.Open(filepath.Join(dir, "fe.db")); err != nil {
-		return fmt.Errorf("meta_dir: %w", err)
+	if f.state, err = f.openStore(); err != nil {
+		return err
 	}
 	settings := placement.NewSettings()
 	f.conf.BindInt("heartbeat_interval_ms", &settings.HeartbeatIntervalMS)
@@ -132,7 +126,7 @@ func (f *fe) openServers(context.Context) error {
 // serve starts what openState and the like have made.
 func (f *fe) serve(running context.Context) {
 	f.running.Go(func() { f.directory.Run(running) }) // ended by drain
-	f.running.Go(func() { f.conductor.Run(running) }) // ended by drain
+	f.running.Go(func() { f.state.lead(running, f) }) // ended by drain
 	go func() { f.errs <- f.rpc.Serve() }()           // ended by drain
 	go func() { f.errs <- f.http.Serve(f.httpLn) }()  // ended by drain
 	go func() { f.errs <- f.query.Serve() }()         // ended by drain

@@ -28,7 +28,7 @@ func (f *fe) openQuery(context.Context) (err error) {
 	f.conf.Bind("admin_token", func(v config.Value) { token = v.Text(); set() })
 	o := mysql.Options{
 		Listener: f.queryLn, Directory: f.directory, Backends: f.backends, Config: nodeConfig{f.conf}, Users: users,
-		Changed: f.conductor.Wake, Logger: f.log,
+		Frontends: f.state.frontends, Changed: f.conductor.Wake, Logger: f.log,
 	}
 	if path := f.conf.String("query_tls_cert_path"); path != "" {
 		cert, err := tls.LoadX509KeyPair(path, f.conf.String("query_tls_key_path"))

@@ -54,8 +54,13 @@ func startTestFE(t *testing.T, values map[string]string) (*fe, *sql.DB) {
 
 func openFE(t *testing.T, f *fe, user, password string) *sql.DB {
 	t.Helper()
+	return openPort(t, f.line.QueryPort, user, password)
+}
+
+func openPort(t *testing.T, port int, user, password string) *sql.DB {
+	t.Helper()
 	c := driver.NewConfig()
-	c.Net, c.Addr, c.User, c.Passwd = "tcp", fmt.Sprintf("127.0.0.1:%d", f.line.QueryPort), user, password
+	c.Net, c.Addr, c.User, c.Passwd = "tcp", fmt.Sprintf("127.0.0.1:%d", port), user, password
 	connector, err := driver.NewConnector(c)
 	if err != nil {
 		t.Fatal(err)
@@ -67,8 +72,11 @@ func openFE(t *testing.T, f *fe, user, password string) *sql.DB {
 
 func startTestBE(t *testing.T, f *fe, values map[string]string) *be {
 	t.Helper()
+	if f != nil {
+		values["fe_endpoints"] = fmt.Sprintf("127.0.0.1:%d", f.line.RPCPort)
+	}
 	for key, value := range map[string]string{
-		"webserver_port": "0", "brpc_port": "0", "fe_endpoints": fmt.Sprintf("127.0.0.1:%d", f.line.RPCPort),
+		"webserver_port": "0", "brpc_port": "0",
 		"s3_endpoint": "http://127.0.0.1:1", "s3_bucket": "b", "s3_access_key": "a", "s3_secret_key": "b",
 		"enable_file_cache": "false", "compute_group_id": "cg_write_01", "compute_group_name": "write_group",
 	} {

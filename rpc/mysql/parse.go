@@ -29,6 +29,7 @@ type grammar struct {
 func grammars() []grammar {
 	return []grammar{
 		{"SHOW BACKENDS", "", false, func(*parser) statement { return showBackends{} }},
+		{"SHOW FRONTENDS", "", false, func(*parser) statement { return showFrontends{} }},
 		{"SHOW COMPUTE GROUPS", "", false, func(*parser) statement { return showGroups{} }},
 		{"SHOW BACKEND CONFIG", "[LIKE 'pattern'] [FROM backend_id]", false, parseShowConfig},
 		{"SHOW FRONTEND CONFIG", "[LIKE 'pattern']", false, parseShowFrontendConfig},

@@ -16,6 +16,7 @@ import (
 	"log/slog"
 	"net"
 	"runtime/debug"
+	"time"
 
 	"vitess.io/vitess/go/mysql"
 	"vitess.io/vitess/go/mysql/replication"
@@ -40,7 +41,15 @@ type Config interface {
 	Set(ctx context.Context, values map[string]string, persist bool) error
 }
 
-// Options configure a Server. All but TLS, Changed and Logger must be set.
+// Frontend is one FE, as it says of itself.
+type Frontend struct {
+	Host                         string
+	HTTPPort, QueryPort, RPCPort int
+	Version                      string
+	Started                      time.Time
+}
+
+// Options configure a Server. All but Frontends, TLS, Changed and Logger must be set.
 type Options struct {
 	Listener  net.Listener
 	Directory *placement.Directory
@@ -48,6 +57,9 @@ type Options struct {
 	Backends placement.Backends
 	Config   Config
 	Users    *Users
+	// Frontends lists the FEs that are there, the leader first; nil means that
+	// there is nothing to tell of them.
+	Frontends func(context.Context) ([]Frontend, error)
 	// TLS is nil for plain text only. With it, clients may still choose not to.
 	TLS *tls.Config
 	// MaxConns bounds the connections; 0 means 1,000.
@@ -73,6 +85,7 @@ type Server struct {
 	directory *placement.Directory
 	backends  placement.Backends
 	config    Config
+	frontends func(context.Context) ([]Frontend, error)
 	changed   func()
 	log       *slog.Logger
 
@@ -108,8 +121,11 @@ func NewServer(o Options) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{
-		directory: o.Directory, backends: o.Backends, config: o.Config, changed: o.Changed,
+		directory: o.Directory, backends: o.Backends, config: o.Config, frontends: o.Frontends, changed: o.Changed,
 		log: cmp.Or(o.Logger, slog.New(slog.DiscardHandler)), done: make(chan struct{}),
+	}
+	if s.frontends == nil {
+		s.frontends = func(context.Context) ([]Frontend, error) { return nil, nil }
 	}
 	if s.changed == nil {
 		s.changed = func() {}

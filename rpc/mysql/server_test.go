@@ -325,7 +325,7 @@ func TestWhatClientsAskByThemselves(t *testing.T) {
 	if err := f.open("root", "", "elsewhere").Ping(); err == nil || !strings.Contains(err.Error(), "Unknown database") {
 		t.Errorf("a database that there isn't: %v", err)
 	}
-	if got := query(db, "DROP TABLE t"); !strings.Contains(got, "Error 1064") || !strings.Contains(got, "SHOW BACKENDS; SHOW COMPUTE GROUPS") {
+	if got := query(db, "DROP TABLE t"); !strings.Contains(got, "Error 1064") || !strings.Contains(got, "SHOW BACKENDS; SHOW FRONTENDS; ") {
 		t.Error(got)
 	}
 }

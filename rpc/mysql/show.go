@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"net"
 	"strconv"
 	"strings"
 	"time"
@@ -104,6 +105,25 @@ func balanceState(r *placement.Round) string {
 		return "RUNNING"
 	}
 	return "FINISHED"
+}
+
+// showFrontends is SHOW FRONTENDS.
+type showFrontends struct{}
+
+func (showFrontends) columns() []string {
+	return []string{"Name", "Host", "HttpPort", "QueryPort", "RpcPort", "IsMaster", "Alive", "LastStartTime", "Version"}
+}
+
+func (showFrontends) run(ctx context.Context, s *session) ([]row, error) {
+	list, err := s.server.frontends(ctx)
+	rows := make([]row, len(list))
+	for i, f := range list {
+		name := net.JoinHostPort(f.Host, strconv.Itoa(f.RPCPort))
+		rows[i] = row{
+			str(name), str(f.Host), num(f.HTTPPort), num(f.QueryPort), num(f.RPCPort), yes(i == 0), yes(true), when(f.Started), str(f.Version),
+		}
+	}
+	return rows, err
 }
 
 // showTablets is SHOW TABLETS FROM.

@@ -3,6 +3,7 @@ package placement
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -189,7 +190,12 @@ func (d *Directory) hear(ctx context.Context, h Heartbeat) (int64, error) {
 	if id, err := d.hearKnown(&h); id != 0 || err != nil {
 		return id, err
 	}
-	return d.register(ctx, h)
+	var id int64
+	err := d.again(ctx, func() (err error) {
+		id, err = d.register(ctx, h)
+		return err
+	})
+	return id, err
 }
 
 // hearKnown is the usual case: a backend says what it has said before. It
@@ -242,7 +248,7 @@ func (d *Directory) register(ctx context.Context, h Heartbeat) (int64, error) {
 		return 0, err
 	}
 	saveErr := d.saveLocked(ctx, c)
-	if saveErr != nil && !mayWait {
+	if saveErr != nil && (!mayWait || errors.Is(saveErr, ErrConflict)) {
 		return 0, saveErr
 	}
 	d.mu.Lock()
@@ -279,6 +285,9 @@ func (d *Directory) plan(h *Heartbeat) (c Change, mayWait bool, err error) {
 func (d *Directory) saveLocked(ctx context.Context, c Change) error {
 	d.metrics.saves.Add(1)
 	err := d.store.Save(ctx, c)
+	if errors.Is(err, ErrConflict) || errors.Is(err, ErrOver) {
+		return err // the store is well
+	}
 	if err != nil {
 		d.metrics.saveFailures.Add(1)
 		err = fmt.Errorf("save the FE's state: %w", err)

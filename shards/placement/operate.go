@@ -129,8 +129,13 @@ func (d *Directory) Drop(ctx context.Context, backendID int64) error {
 	})
 }
 
-// alter plans a change, saves it and then applies it.
+// alter plans a change, saves it and then applies it. When another FE was first,
+// it is planned anew.
 func (d *Directory) alter(ctx context.Context, plan func(*registry) (Change, error)) error {
+	return d.again(ctx, func() error { return d.alterOnce(ctx, plan) })
+}
+
+func (d *Directory) alterOnce(ctx context.Context, plan func(*registry) (Change, error)) error {
 	d.change.Lock()
 	defer d.change.Unlock()
 	d.mu.Lock()

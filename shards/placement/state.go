@@ -19,6 +19,8 @@ var (
 	ErrUnknown = errors.New("unknown")
 	// ErrOver: what was to be changed has ended, or another has taken its place.
 	ErrOver = errors.New("over")
+	// ErrConflict: another FE has changed the state in the meantime.
+	ErrConflict = errors.New("changed by another FE")
 )
 
 // Record is a backend as the store keeps it. It is written when it differs
@@ -86,6 +88,8 @@ type Store interface {
 	// Load returns what is kept. A store without a cluster becomes that of
 	// clusterID, in the same step.
 	Load(ctx context.Context, clusterID string) (State, error)
-	// Save makes a change durable before it returns: all of it or nothing.
+	// Save makes a change durable before it returns: all of it or nothing. With
+	// ErrConflict it is to be planned anew, when what others have changed has been
+	// applied.
 	Save(ctx context.Context, c Change) error
 }

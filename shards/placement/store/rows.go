@@ -111,6 +111,25 @@ func (r *reader) add(table string, key, value []byte) error {
 	return nil
 }
 
+// drop takes in that a row is gone.
+func (r *reader) drop(table string, key []byte) error {
+	switch {
+	case table == "assignments" && len(key) >= 9:
+		r.Assignments = append(r.Assignments, placement.Assignment{Route: routeOf(key), GroupID: string(key[9:])})
+	case table == "backends" && len(key) == 8:
+		r.Dropped = append(r.Dropped, int64(binary.BigEndian.Uint64(key)))
+	case table == "jobs" && len(key) == 8:
+		r.DroppedJobs = append(r.DroppedJobs, int64(binary.BigEndian.Uint64(key)))
+	default:
+		return fmt.Errorf("%s: %x was deleted", table, key)
+	}
+	return nil
+}
+
+func routeOf(key []byte) block.Route {
+	return block.Route{Kind: block.RouteKind(key[0]), ID: binary.BigEndian.Uint64(key[1:9])}
+}
+
 func appendJSON[T any](to []T, value []byte) ([]T, error) {
 	var record T
 	err := json.Unmarshal(value, &record)
@@ -130,7 +149,7 @@ func (r *reader) addAssignment(key, value []byte) error {
 		r.names[group] = group
 	}
 	r.Assignments = append(r.Assignments, placement.Assignment{
-		Route:     block.Route{Kind: block.RouteKind(key[0]), ID: binary.BigEndian.Uint64(key[1:9])},
+		Route:     routeOf(key),
 		GroupID:   group,
 		BackendID: int64(binary.BigEndian.Uint64(value)),
 	})

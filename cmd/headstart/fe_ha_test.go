@@ -1,0 +1,191 @@
+package main
+
+import (
+	"database/sql"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"headstart/engine/block"
+)
+
+// startEtcd runs a real etcd until the test ends and returns where it is.
+func startEtcd(t *testing.T) string {
+	t.Helper()
+	program, err := exec.LookPath("etcd")
+	if err != nil {
+		t.Skip("there is no etcd here (Debian: etcd-server)")
+	}
+	var at [2]string
+	for i := range at {
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		at[i] = ln.Addr().String()
+		ln.Close()
+	}
+	client, peer := "http://"+at[0], "http://"+at[1]
+	cmd := exec.Command(program, "--data-dir", t.TempDir(), "--listen-client-urls", client, "--advertise-client-urls", client,
+		"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", "default="+peer)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		cmd.Process.Kill()
+		cmd.Wait()
+	})
+	return at[0]
+}
+
+// feProcess is an FE that can be killed.
+type feProcess struct {
+	*demoNode
+	db *sql.DB
+}
+
+func startFEProcess(t *testing.T, etcd string, n int) *feProcess {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), fmt.Sprint("fe", n))
+	conf := fmt.Sprintf("host = 127.0.0.1\nhttp_port = 0\nrpc_port = 0\nquery_port = 0\nheartbeat_interval_ms = 50\nheartbeat_timeout_ms = 2000\nfe_store = etcd://%s/test\n", etcd)
+	exe, err := os.Executable()
+	if err == nil {
+		err = os.Mkdir(dir, 0o755)
+	}
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, "fe.conf"), []byte(conf), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	node, err := startNode(exe, "fe", filepath.Base(dir), "", dir, func(err error) { t.Error(err) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if !node.gone() {
+			node.terminate()
+		}
+		node.reap()
+	})
+	if err := node.await(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return &feProcess{node, openPort(t, node.ports.QueryPort, "root", "")}
+}
+
+// leaderOf waits until one of the FEs that live leads, and returns it and another.
+func leaderOf(t *testing.T, fes []*feProcess) (leader, other *feProcess) {
+	t.Helper()
+	var living []*feProcess
+	for _, f := range fes {
+		if !f.gone() {
+			living = append(living, f)
+		}
+	}
+	until(t, living[0].db, "SHOW FRONTENDS", func(lines []string) bool {
+		leader = nil
+		for _, f := range living {
+			if len(lines) > 0 && strings.Split(lines[0], "|")[3] == strconv.Itoa(f.ports.QueryPort) {
+				leader = f
+			}
+		}
+		return leader != nil
+	})
+	for _, f := range living {
+		if f != leader {
+			other = f
+		}
+	}
+	return leader, other
+}
+
+// TestS86_TheLeaderIsKilledInTheMiddle: three FEs share an etcd. The one that
+// leads is killed (kill -9) while a warm-up job runs, and the next one while
+// tablets move; job and move end correctly under the third.
+func TestS86_TheLeaderIsKilledInTheMiddle(t *testing.T) {
+	const files = 24
+	s3, etcd := warehouse(t, files), startEtcd(t)
+	var fes []*feProcess
+	var endpoints []string
+	for i := range 3 {
+		fes = append(fes, startFEProcess(t, etcd, i))
+		endpoints = append(endpoints, fmt.Sprintf("127.0.0.1:%d", fes[i].ports.RPCPort))
+	}
+	newBE := func(group string, rate int) *be {
+		return cachingBE(t, nil, s3, map[string]string{
+			"fe_endpoints": strings.Join(endpoints, ","), "compute_group_id": group, "warm_up_from_peer": "true",
+			"file_cache_warmup_download_rate_limit_bytes_per_second": strconv.Itoa(rate),
+		})
+	}
+	writer, reader := newBE("cg_w", 0), newBE("cg_r", 10*mib)
+	for _, f := range fes {
+		until(t, f.db, "SHOW BACKENDS", alive(2)) // every FE answers
+	}
+	for i := range files {
+		readFile(t, writer, i)
+	}
+	if err := writer.cache.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	writer.reporter.stop()
+	writer.reporter.report(t.Context(), time.Now())
+
+	leader, other := leaderOf(t, fes)
+	for _, f := range fes { // what one of them has been told of, all know a moment later
+		until(t, f.db, "SHOW TABLETS FROM "+backendID(t, f.db, writer), func(lines []string) bool { return len(lines) == files })
+	}
+	if _, err := other.db.Exec("ALTER COMPUTE GROUP cg_r PROPERTIES ('balance_type' = 'sync_warmup')"); err != nil {
+		t.Fatal(err)
+	}
+	job := rows(t, other.db, "WARM UP COMPUTE GROUP cg_r WITH COMPUTE GROUP cg_w")[0]
+	show := "SHOW WARM UP JOB WHERE id = " + job
+	until(t, other.db, show, func(lines []string) bool { return strings.Contains(lines[0], "|RUNNING|") })
+	leader.kill()
+	killed := time.Now()
+	until(t, other.db, show, func(lines []string) bool { return strings.Contains(lines[0], "|FINISHED|") })
+	t.Logf("the job ended %.1f s after its leader was killed: %q", time.Since(killed).Seconds(), rows(t, other.db, show))
+	for i := range files {
+		if src := readFile(t, reader, i); src != block.SourceLocal {
+			t.Errorf("tablet %d of the job comes from %v", i, src)
+		}
+	}
+
+	leader, other = leaderOf(t, fes)
+	second := newBE("cg_r", 4*mib)
+	until(t, other.db, "SHOW COMPUTE GROUPS", func(lines []string) bool { return strings.Contains(lines[0], "|RUNNING|") })
+	leader.kill()
+	killed = time.Now()
+	groups := until(t, other.db, "SHOW COMPUTE GROUPS", func(lines []string) bool { return strings.Contains(lines[0], "|FINISHED|") })
+	t.Logf("the balance ended %.1f s after its leader was killed", time.Since(killed).Seconds())
+	cells := strings.Split(groups[0], "|")
+	moved := rows(t, other.db, "SHOW TABLETS FROM "+backendID(t, other.db, second))
+	if cells[9] != cells[10] || cells[9] != strconv.Itoa(len(moved)) {
+		t.Errorf("%s of %s tablets were moved, %d are there: one twice or not at all", cells[9], cells[10], len(moved))
+	}
+	for _, line := range moved {
+		id, _, _ := strings.Cut(line, "|")
+		tablet, _ := strconv.Atoi(id)
+		if src := readFile(t, second, tablet); src != block.SourceLocal {
+			t.Errorf("tablet %d, which was moved, comes from %v", tablet, src)
+		}
+	}
+}
+
+// backendID returns the number of a BE.
+func backendID(t *testing.T, db *sql.DB, b *be) string {
+	t.Helper()
+	for _, line := range rows(t, db, "SHOW BACKENDS") {
+		if cells := strings.Split(line, "|"); cells[5] == strconv.Itoa(b.line.BrpcPort) {
+			return cells[0]
+		}
+	}
+	t.Fatal("the BE is not registered")
+	return ""
+}

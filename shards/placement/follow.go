@@ -1,0 +1,81 @@
+package placement
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+const (
+	// maxConflicts bounds how often a change is planned anew because another FE
+	// was first, and conflictPause is what this FE has to hear of it in.
+	maxConflicts  = 100
+	conflictPause = 10 * time.Millisecond
+)
+
+// again repeats a change until no other FE is first.
+func (d *Directory) again(ctx context.Context, change func() error) error {
+	for try := 0; ; try++ {
+		err := change()
+		if try == maxConflicts || !errors.Is(err, ErrConflict) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(conflictPause):
+		}
+	}
+}
+
+// Follow applies a change that another FE has saved. next is called while no
+// change of this FE is under way; without true there is nothing to apply. An
+// error means that the change does not fit what this FE knows.
+func (d *Directory) Follow(next func() (Change, bool)) error {
+	d.change.Lock()
+	defer d.change.Unlock()
+	c, ok := next()
+	if !ok {
+		return nil
+	}
+	for _, tb := range c.Tablets {
+		if err := d.tablets.merge(tb); err != nil {
+			return err
+		}
+	}
+	c.Tablets = nil
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.mu.fits(&c); err != nil {
+		return err
+	}
+	d.mu.apply(c)
+	d.judgeLocked(time.Now())
+	return nil
+}
+
+// fits reports what a change names that is neither known nor part of it.
+func (r *registry) fits(c *Change) error {
+	groups, backends := make(map[string]bool), make(map[int64]bool)
+	for _, g := range c.Groups {
+		groups[g.ID] = true
+	}
+	for _, b := range c.Backends {
+		backends[b.ID] = true
+		if id := b.Heartbeat.GroupID; r.groups[id] == nil && !groups[id] {
+			return fmt.Errorf("%w compute group %q of backend %d", ErrUnknown, id, b.ID)
+		}
+	}
+	for _, round := range c.Rounds {
+		if r.groups[round.GroupID] == nil && !groups[round.GroupID] {
+			return fmt.Errorf("%w compute group %q of a round of balance", ErrUnknown, round.GroupID)
+		}
+	}
+	for _, a := range c.Assignments {
+		if r.groups[a.GroupID] == nil && !groups[a.GroupID] || a.BackendID != 0 && r.byID[a.BackendID] == nil && !backends[a.BackendID] {
+			return fmt.Errorf("%w compute group %q or backend %d of %s", ErrUnknown, a.GroupID, a.BackendID, a.Route)
+		}
+	}
+	return nil
+}
