@@ -385,7 +385,11 @@ func (v *volume) adoptData(reserved int64) error {
 // of. It answers false when the caller has had enough.
 func (v *volume) eachObject(yield func(block.Object, block.Meta) bool) bool {
 	v.mu.Lock()
-	objects, down := v.objects, v.mu.down || !v.mu.opened
+	down := v.mu.down || !v.mu.opened
+	var objects file
+	if !down { // open writes it without the lock, and is over
+		objects = v.objects
+	}
 	v.mu.Unlock()
 	if down {
 		return true

@@ -96,11 +96,11 @@ func TestTimelineOfAReaderThatJoined(t *testing.T) {
 		for i := range 2 {
 			both.Go(func() { // ends with its read
 				time.Sleep(time.Duration(i) * 10 * time.Millisecond)
-				w.at(5)
+				w.read(5*testBlock, (1+i)*testBlock) // the one that joins has a block of its own, and ends last
 			})
 		}
 		both.Wait()
-		if v, got := w.told(); !strings.Contains(got, "shared  5+1 0..0..30") || v.WaitedUS != 30_000 {
+		if v, got := w.told(); !strings.Contains(got, "shared  5+1 0..0..30") || v.WaitedUS != 40_000 {
 			t.Errorf("waited %d\n%s", v.WaitedUS, got)
 		}
 	}, timed)

@@ -120,7 +120,7 @@ func overload(args []string) error {
 	}
 	fmt.Printf("a device that does %d calls a second, %d at a time; open load, Poisson\n\n", capacity, deviceCalls)
 	t := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "policy\tload\toffered/s\tserved/s\tp50\tp99\trejected after p50\tp99\tmax wait served\tfailed\t")
+	fmt.Fprintln(t, "policy\tload\toffered/s\tserved/s\tp50\tp99\trejected after p50\tp99\tmax wait served\tfailed\tcores used\t")
 	for _, policy := range list(*policies) {
 		for _, load := range list(*loads) {
 			times, err := strconv.ParseFloat(load, 64)
@@ -166,16 +166,23 @@ func overloadOnce(t io.Writer, policy string, phases []phase, profiles string) e
 		return err
 	}
 	defer c.Close()
+	before, err := s.usage()
+	if err != nil {
+		return err
+	}
 	for _, p := range phases {
+		began := time.Now()
 		all := offer(c, to, p)
 		u, err := s.usage()
 		if err != nil {
 			return err
 		}
+		cores := (u.CPU - before.CPU).Seconds() / time.Since(began).Seconds()
+		before = u
 		served, rejected, failed := split(all)
-		fmt.Fprintf(t, "%s\t%s %.1fx\t%.0f\t%.0f\t%s\t%s\t%s\t%s\t%s\t%d\t\n", policy, p.name, p.times,
+		fmt.Fprintf(t, "%s\t%s %.1fx\t%.0f\t%.0f\t%s\t%s\t%s\t%s\t%s\t%d\t%.2f\t\n", policy, p.name, p.times,
 			float64(len(all))/p.lasts.Seconds(), float64(len(served))/p.lasts.Seconds(),
-			at(served, 50), at(served, 99), at(rejected, 50), at(rejected, 99), u.Longest.Round(100*time.Microsecond), failed)
+			at(served, 50), at(served, 99), at(rejected, 50), at(rejected, 99), u.Longest.Round(100*time.Microsecond), failed, cores)
 	}
 	return nil
 }

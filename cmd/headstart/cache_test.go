@@ -193,6 +193,33 @@ func diskBlocks(t *testing.T, dir string) (bytes int64) {
 	return bytes
 }
 
+// fillQuotaActs changes the quota of fills for peers and looks what they hold.
+func (n *cacheNode) fillQuotaActs(object, total int64) {
+	n.t.Helper()
+	n.set(map[string]string{"enable_evict_file_cache_in_advance": "false", "peer_server_cache_fill_quota_percent": "25"})
+	n.fill("d", object, 2*total)
+	fills := func(from, to int) int64 {
+		for i := from; i < to; i++ {
+			n.readAs(fmt.Sprint("fill", i), &block.Read{ForPeer: true, NoPeer: true})
+			if err := n.cache.Flush(n.t.Context()); err != nil {
+				n.t.Fatal(err)
+			}
+		}
+		return n.cache.Metrics().FillBytes
+	}
+	n.await("a quota of 25 % of fills", func() bool {
+		held := fills(0, 16)
+		return held > total*20/100 && held <= total*25/100
+	})
+	n.set(map[string]string{"peer_server_cache_fill_quota_percent": "50"})
+	next := 100
+	n.await("one of 50 %", func() bool {
+		next += 16
+		held := fills(next, next+16)
+		return held > total*45/100 && held <= total*50/100
+	})
+}
+
 // TestS51_S56_CF03_CacheKeysAct changes each key of the cache in a running BE and
 // looks what the cache does.
 func TestS51_S56_CF03_CacheKeysAct(t *testing.T) {
@@ -240,28 +267,7 @@ func TestS51_S56_CF03_CacheKeysAct(t *testing.T) {
 		n.await("the end of disk-limit mode", func() bool { return n.cache.Metrics().Limited == 0 })
 	}
 
-	n.set(map[string]string{"enable_evict_file_cache_in_advance": "false", "peer_server_cache_fill_quota_percent": "25"})
-	n.fill("d", object, 2*total)
-	fills := func(from, to int) int64 {
-		for i := from; i < to; i++ {
-			n.readAs(fmt.Sprint("fill", i), &block.Read{ForPeer: true, NoPeer: true})
-			if err := n.cache.Flush(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-		}
-		return n.cache.Metrics().FillBytes
-	}
-	n.await("a quota of 25 % of fills", func() bool {
-		held := fills(0, 16)
-		return held > total*20/100 && held <= total*25/100
-	})
-	n.set(map[string]string{"peer_server_cache_fill_quota_percent": "50"})
-	next := 100
-	n.await("one of 50 %", func() bool {
-		next += 16
-		held := fills(next, next+16)
-		return held > total*45/100 && held <= total*50/100
-	})
+	n.fillQuotaActs(object, total)
 
 	n.read("ttl", block.QueueTTL)
 	if m := n.cache.Metrics(); m.QueueBlocks[block.QueueTTL] == 0 {

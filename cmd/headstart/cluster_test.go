@@ -138,6 +138,8 @@ func (c *testCluster) startBE(group string, keys map[string]string) *be {
 		"file_cache_path":            `[{"path":"` + filepath.Join(c.dir, name, "cache") + `","total_size":67108864}]`,
 		"file_cache_each_block_size": strconv.Itoa(testBlock), "buffer_budget_bytes": "67108864",
 		"object_storage_get_max_blocks": "1", "enable_cache_read_from_peer": "true",
+		// A machine that is busy must not make object storage win.
+		"enable_adaptive_peer_race_hedge": "false", "peer_race_hedge_delay_ms": "900",
 	}
 	maps.Copy(all, keys)
 	conf := c.load(config.BE, name, all)
@@ -148,6 +150,11 @@ func (c *testCluster) startBE(group string, keys map[string]string) *be {
 	}
 	warnUnused(conf, log)
 	c.t.Cleanup(func() { c.drain(b) })
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	if err := b.cache.AwaitLoaded(ctx); err != nil {
+		c.t.Fatal(err)
+	}
 	c.bes, c.confs = append(c.bes, b), append(c.confs, conf)
 	return b
 }

@@ -344,6 +344,7 @@ func (b *be) inForce() map[string]func() string {
 	number("file_cache_enter_need_evict_cache_in_advance_percent", &s.EnterEvictPercent)
 	number("file_cache_exit_need_evict_cache_in_advance_percent", &s.ExitEvictPercent)
 	number("file_cache_ttl_seconds", &s.TTLSeconds)
+	number("peer_server_cache_fill_quota_percent", &s.FillPercent)
 	number("file_cache_scrub_bytes_per_second", &s.ScrubBytesPerSecond)
 	number("slow_read_threshold_ms", &b.timelines.ThresholdMS)
 	number("slow_read_sample_per_million", &b.timelines.SamplePerMillion)

@@ -71,14 +71,11 @@ func (r *reference) write(t *testing.T) {
 
 // TestReferenceCurlLines pastes every command into a live cluster: by a reader
 // of the few flags of curl that they have, and with curl itself where there is
-// one.
+// one. The SQL lines follow.
 func TestReferenceCurlLines(t *testing.T) {
 	r := readReference(t)
 	if len(r.commands) != 9 || len(r.conf) != 2 || len(r.sql) != 2 {
 		t.Fatalf("%d commands, %d lines of be.conf, %d of SQL", len(r.commands), len(r.conf), len(r.sql))
-	}
-	for _, sql := range r.sql {
-		t.Logf("not run before there is a MySQL front: %s", sql)
 	}
 	for name, run := range map[string]func(*testing.T, string) string{"client": likeCurl, "curl": withCurl} {
 		t.Run(name, func(t *testing.T) {
@@ -102,6 +99,7 @@ func TestReferenceCurlLines(t *testing.T) {
 				}
 			}
 			c.wantReferenceTaken()
+			c.wantReferenceSQL(t, r.sql)
 		})
 	}
 	if os.Getenv("HEADSTART_WRITE_TESTDATA") != "" {
@@ -124,6 +122,25 @@ func (c *testCluster) wantReferenceTaken() {
 	custom, err := os.ReadFile(filepath.Join(c.dir, "be-1", "be_custom.conf"))
 	if err != nil || !strings.Contains(string(custom), "enable_cache_read_from_peer = false\n") || strings.Contains(string(custom), "hedge") {
 		c.t.Errorf("be_custom.conf: %s (%v)", custom, err)
+	}
+}
+
+// wantReferenceSQL runs the two statements.
+func (c *testCluster) wantReferenceSQL(t *testing.T, statements []string) {
+	t.Helper()
+	db := openFE(t, c.fe, "root", "")
+	values := strings.Join(rows(t, db, strings.TrimSuffix(statements[0], ";")), "\n")
+	for _, want := range []string{"|enable_cache_read_from_peer|false|bool|true", "|enable_cache_read_from_peer|true|bool|true"} {
+		if strings.Count(values, want) != 1 {
+			t.Errorf("%s\n%s\nwant %q once", statements[0], values, want)
+		}
+	}
+	backends := strings.Join(rows(t, db, strings.TrimSuffix(statements[1], `\G`)), "\n")
+	for _, group := range []string{readers, writers} {
+		tag := fmt.Sprintf(`"compute_group_id" : %q, "compute_group_name" : "name_of_%s", "compute_group_status" : "NORMAL", "location" : "default"}`, group, group)
+		if strings.Count(backends, tag) != 1 {
+			t.Errorf("%s\n%s\nwant %s", statements[1], backends, tag)
+		}
 	}
 }
 

@@ -117,14 +117,17 @@ func (s *script) open(ctx context.Context, run block.Run) (block.Stream, error) 
 	return &scripted{script: s, ctx: ctx, o: o, rest: s.steps(run), meta: s.meta}, nil
 }
 
-// pause waits, and notes when the leg was cancelled.
+// pause waits, and notes when the leg was cancelled. A timer of no time at all can
+// crash the race detector in a bubble (golang/go#78156).
 func pause(ctx context.Context, o *opening, b *books, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		if ctx.Err() == nil {
-			return nil
+	if d > 0 {
+		select {
+		case <-time.After(d):
+		case <-ctx.Done():
 		}
-	case <-ctx.Done():
+	}
+	if ctx.Err() == nil {
+		return nil
 	}
 	o.stopped = time.Since(b.start)
 	return ctx.Err()

@@ -191,6 +191,9 @@ func (p *Plan) roll(door Door, node, peer, what string) (r Rule, dice uint64, hi
 
 // pause waits for d, or for the end of ctx, whose error it returns.
 func pause(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return ctx.Err()
+	}
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
