@@ -21,14 +21,15 @@ func (v *volume) CopyLease(token uint64, lent []byte, off int, dst []byte) (got 
 	n := slotOf(token)
 	s := v.slots.at(n)
 	dst = dst[:min(len(dst), len(lent)-off)]
+	whole := false
 	if part := lent[off : off+len(dst)]; v.warm(n, lent) || v.arena.resident(part) {
-		got, err = v.arena.copy(dst, part)
+		got, whole, err = v.arena.copy(dst, part)
 	} else if len(dst) == len(lent) {
 		got, err = v.copyCold(n, dst)
 	} else {
 		got, err = v.copyPart(n, part, off, dst)
 	}
-	if err == nil {
+	if err == nil && !whole {
 		err = v.stillThere(n, s)
 	}
 	switch {
@@ -70,7 +71,8 @@ func (v *volume) copyPart(n uint32, part []byte, off int, dst []byte) (got int, 
 		return 0, err
 	}
 	if v.arena.resident(part) {
-		return v.arena.copy(dst, part)
+		got, _, err = v.arena.copy(dst, part)
+		return got, err
 	}
 	start := int64(v.slots.at(n).start) * unit
 	err = v.readCold(start+int64(off), len(dst), func(p []byte) { got += copy(dst[got:], p) })
