@@ -81,7 +81,7 @@ func (f *Front) send(ctx *fasthttp.RequestCtx, a *answer, read *block.Read, rest
 // copyAll copies a small body into the response.
 func (f *Front) copyAll(ctx *fasthttp.RequestCtx, v block.View, n int) bool {
 	defer v.Lease.Release()
-	dst := ctx.Response.BodyWriter().(io.Writer)
+	dst := ctx.Response.BodyWriter()
 	chunk := f.chunk()
 	defer f.chunks.Put(chunk)
 	k, err := v.Lease.CopyAt(chunk[:n], v.From)
@@ -259,24 +259,29 @@ func (b *body) next() error {
 	ctx, cancel := context.WithTimeout(b.rest.watch.ctx, b.f.BlockTimeout)
 	defer cancel()
 	for {
-		v, err := b.rest.reader.Next(ctx)
-		if err == nil {
-			b.view = v
-			return nil
-		}
+		err := b.receive(ctx)
 		if !noMemory(err) {
 			return err
 		}
-		// No memory: slow clients hold it. Ours waits as they do.
+		// Slow clients hold it. Ours waits, as they do, and holds nothing meanwhile.
+		b.rest.close()
 		select {
 		case <-time.After(busyPause):
 		case <-ctx.Done():
 			return err
 		}
+	}
+}
+
+// receive takes the next view from the reader, or from a new one.
+func (b *body) receive(ctx context.Context) (err error) {
+	if b.rest.reader == nil {
 		if err := b.open(ctx); err != nil {
 			return err
 		}
 	}
+	b.view, err = b.rest.reader.Next(ctx)
+	return err
 }
 
 // again starts anew where the client's bytes have ended; with the same version

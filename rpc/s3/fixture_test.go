@@ -31,7 +31,6 @@ import (
 
 	"headstart/blockcache"
 	"headstart/engine"
-	"headstart/engine/block"
 	"headstart/engine/objstore"
 	"headstart/engine/profile"
 	"headstart/pools"
@@ -293,10 +292,6 @@ func (w *world) flush() {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	must(w.t, w.cache.Flush(ctx))
-}
-
-func named(key string) block.Object {
-	return block.Object{Store: block.DefaultStore, Bucket: testBucket, Key: key}
 }
 
 // rangeOf is the header of a range.

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/hex"
+	"maps"
 	"net/url"
 	"slices"
 	"strconv"
@@ -361,9 +362,7 @@ func (c *keyCache) get(key *Key, s *signature) ([]byte, bool) {
 func (c *keyCache) put(key *Key, s *signature, signing []byte) {
 	next := make(map[madeFor][]byte, maxMade)
 	if made := c.made.Load(); made != nil && len(*made) < maxMade {
-		for k, v := range *made {
-			next[k] = v
-		}
+		maps.Copy(next, *made)
 	}
 	next[madeFor{key, strings.Clone(s.day), strings.Clone(s.region)}] = signing
 	c.made.Store(&next) // of two at once one is lost, and made anew when it is needed
