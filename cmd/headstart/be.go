@@ -242,7 +242,7 @@ func (b *be) serve(context.Context) (err error) {
 	})
 	b.rpc, err = rpc.NewServer(rpc.ServerOptions{
 		Listener: b.brpcLn, Identity: b.identity, ReadToken: b.readToken, GroupBytes: b.groupBytes, TLS: b.tls,
-		HTTP: b.http.ServeVars, Control: &control{nodeConfig{c}, b.warm, b.origin}, Logger: b.log,
+		HTTP: b.http.ServeVars, Control: &control{b.engine, nodeConfig{c}, b.warm, b.origin}, Logger: b.log,
 	}, b.serving)
 	if err != nil {
 		return err

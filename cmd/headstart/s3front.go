@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"headstart/cmd/config"
+	"headstart/engine/block"
 	"headstart/rpc/s3"
 )
 
@@ -18,11 +19,20 @@ func (b *be) newFront() (*s3.Front, error) {
 		b.log.Warn("the S3 front refuses everybody: there is no key pair to check signatures with",
 			"want", "s3_front_keys, s3_access_key or s3_front_anonymous")
 	}
-	return s3.New(s3.Options{
+	o := s3.Options{
 		Engine: b.engine, Upstream: b.origin, Settings: settings, BlockTimeout: blockTimeout,
 		MaxStreamBlocks: int(b.conf.Int("buffer_budget_bytes") / 4 / b.conf.Int("file_cache_each_block_size")),
 		Logger:          b.log,
-	})
+	}
+	if b.fes != nil {
+		owners := &owners{
+			fes: directory{b.fes}, settings: b.engine.Settings, table: b.table, peers: b.peers,
+			self: block.Addr{Host: b.conf.String("host"), Port: portOf(b.brpcLn)}, group: b.conf.String("compute_group_id"), log: b.log,
+		}
+		owners.mu.places = make(map[block.Route]place)
+		o.Place, o.Changed = owners.place, owners.changed
+	}
+	return s3.New(o)
 }
 
 // bindFront lets the front follow its keys.

@@ -23,6 +23,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"headstart/engine"
+	"headstart/engine/block"
 	"headstart/rpc/framing"
 )
 
@@ -85,9 +86,12 @@ type Options struct {
 	// MaxStreamBlocks bounds the blocks that all answers under way read ahead, 256
 	// when 0; each gets one, whatever that adds up to.
 	MaxStreamBlocks int
+	// Place returns the node that is to hold the objects of a route, the zero address
+	// for this one, or where nobody knows; nil means always this one.
+	Place func(ctx context.Context, route block.Route) block.Addr
 	// Changed tells the other holders of an object that it has changed, before a
 	// writer gets its answer; nil for none.
-	Changed func(ctx context.Context, bucket string, keys []string)
+	Changed func(ctx context.Context, objects []block.Object)
 	Logger  *slog.Logger
 }
 

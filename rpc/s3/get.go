@@ -220,6 +220,12 @@ func (f *Front) readRest(ctx *fasthttp.RequestCtx, r *request, read *block.Read,
 // begin opens a read and gathers what its answer begins with. While there is no
 // memory, which slow clients hold, it waits a while.
 func (f *Front) begin(ctx context.Context, read *block.Read) (*engine.Reader, []block.View, error) {
+	if f.Place != nil {
+		if read.Owner = f.Place(ctx, read.Route); read.Owner != (block.Addr{}) && read.Queue == block.QueueNormal {
+			// Its copy is the group's one copy. Ours makes way first.
+			read.Queue = block.QueueDisposable
+		}
+	}
 	for began := time.Now(); ; {
 		read.Window = f.window()
 		reader, err := f.Engine.Open(ctx, read)

@@ -61,13 +61,15 @@ func (f *Front) changed(r *request, keys []string) {
 		return
 	}
 	f.count.changed.Add(int64(len(keys)))
-	for _, key := range keys {
-		f.Engine.Changed(block.Object{Store: block.DefaultStore, Bucket: r.bucket, Key: key})
+	objects := make([]block.Object, len(keys))
+	for i, key := range keys {
+		objects[i] = block.Object{Store: block.DefaultStore, Bucket: r.bucket, Key: key}
+		f.Engine.Changed(objects[i])
 	}
 	if f.Changed != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), changedTimeout)
 		defer cancel()
-		f.Changed(ctx, r.bucket, keys)
+		f.Changed(ctx, objects)
 	}
 }
 
