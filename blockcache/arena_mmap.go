@@ -39,8 +39,10 @@ func (a *arena) resident(lent []byte) bool {
 }
 
 // copy copies lent bytes that are in memory. A fault all the same, because the
-// file was cut short, is an error and not the end of the process.
-func (a *arena) copy(dst, lent []byte) (n int, err error) {
+// file was cut short, is an error and not the end of the process. whole tells
+// that the file can't have been cut: behind a cut all is zero, so a last byte
+// that is not, looked at last, vouches for those before it.
+func (a *arena) copy(dst, lent []byte) (n int, whole bool, err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if r := recover(); r != nil {
@@ -50,7 +52,8 @@ func (a *arena) copy(dst, lent []byte) (n int, err error) {
 			err = fmt.Errorf("%w: %v", errCut, r)
 		}
 	}()
-	return copy(dst, lent), nil
+	n = copy(dst, lent)
+	return n, n > 0 && lent[n-1] != 0, nil
 }
 
 func (a *arena) close() error { return syscall.Munmap(a.mapped) }

@@ -33,6 +33,8 @@ func (a *arena) wrote(off int64, p []byte) {
 // resident leaves all to the file: the heap can't tell what a disk holds.
 func (a *arena) resident([]byte) bool { return false }
 
-func (a *arena) copy(dst, lent []byte) (int, error) { return copy(dst, lent), nil }
+func (a *arena) copy(dst, lent []byte) (n int, whole bool, err error) {
+	return copy(dst, lent), false, nil
+}
 
 func (a *arena) close() error { return nil }

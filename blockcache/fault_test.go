@@ -222,3 +222,45 @@ type punchHook struct {
 }
 
 func (f punchHook) Punch(int64, int64) error { return f.before() }
+
+// The file is cut inside a block: what is copied is right or an error, whatever
+// the block ends with. Behind the cut the rest of a page reads as zeros, without
+// a fault.
+func TestLC10_CutInsideABlockWhateverItEndsWith(t *testing.T) {
+	const size = 16 * kib
+	for _, cut := range []int64{1, 4095, 4097, size - 4096, size - 100, size - 1} {
+		for _, last := range []byte{0, 1} {
+			dir := t.TempDir()
+			c := open(t, options(dir, 4<<20, size))
+			want := content(id(1, 0), size)
+			want[size-1] = last
+			b := block.NewBuf(want, nil)
+			b.Seal()
+			c.Offer(&Entry{Object: object(1), Meta: meta(1), ID: id(1, 0)}, b)
+			flush(t, c)
+			b.Release()
+			for part := range [...]int{0, 1, 2, 3} { // the pages of the block are in memory
+				l, ok := c.Get(id(1, 0))
+				if !ok {
+					t.Fatal("not there")
+				}
+				if _, err := l.CopyAt(make([]byte, 10), part*4096); err != nil {
+					t.Fatal(err)
+				}
+				l.Release()
+			}
+			if err := os.Truncate(filepath.Join(dir, dataName), cut); err != nil {
+				t.Fatal(err)
+			}
+			l, _ := c.Get(id(1, 0))
+			for _, part := range [][2]int{{0, size}, {0, int(cut)}, {size - 4096, 4096}, {size - 2, 2}} {
+				got := make([]byte, part[1])
+				if n, err := l.CopyAt(got, part[0]); err == nil && !bytes.Equal(got[:n], want[part[0]:][:n]) {
+					t.Errorf("cut to %d, last byte %d: wrong bytes from %d on", cut, last, part[0])
+				}
+			}
+			l.Release()
+			_ = c.Close()
+		}
+	}
+}

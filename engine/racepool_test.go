@@ -19,9 +19,7 @@ func TestS42_TheStoresSideOfRacesHasAPoolOfItsOwn(t *testing.T) {
 		known := len(w.gets())
 		w.e.RaceGets.SetLimit(slots)
 		w.know(tablet(), candidate(1, "cg_a"))
-		// Not when a race that was refused asks again, which is every 5 ms: a slot
-		// that the first answer frees would be taken by chance.
-		w.peer(1, serves(52*time.Millisecond))
+		w.peer(1, serves(48*time.Millisecond)) // not when a refused hedge asks again
 		sources := make(chan block.Source, races)
 		for i := range races {
 			go func() { // ends with its read

@@ -67,7 +67,11 @@ func run(w workload, tmp string) error {
 	subjects := []subject{ours, otterOf("otter, block.ID", ids), otterOf("otter, uint64", numbers(w.keys)), bareMap(ids), bareMap64(w.keys)}
 	order := draws(w.keys)
 	times := make([][]float64, len(subjects))
+	var alone []float64
 	for range w.rounds {
+		one := w
+		one.goroutines = 1
+		alone = append(alone, one.measure(ours, order))
 		for i, s := range subjects {
 			runtime.GC()
 			times[i] = append(times[i], w.measure(s, order))
@@ -81,6 +85,10 @@ func run(w workload, tmp string) error {
 		ns[i] = times[i][len(times[i])/2]
 		fmt.Printf("%-22s median %7.1f CPU-ns/op   best %7.1f   headstart is %.2fx\n", s.name, ns[i], times[i][0], ns[0]/ns[i])
 	}
+	slices.Sort(alone)
+	one := alone[len(alone)/2]
+	fmt.Printf("%-22s median %7.1f CPU-ns/op   best %7.1f   from 1 to %d goroutines: %.2fx\n",
+		"headstart, 1 goroutine", one, alone[0], w.goroutines, float64(w.goroutines)*one/ns[0])
 	return nil
 }
 
