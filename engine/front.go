@@ -21,7 +21,7 @@ func (e *Engine) Hit(req *block.Read) (v block.View, known *object.Known, ok boo
 		return block.View{}, nil, false
 	}
 	rng, ok := plan.Clamp(e.geometry, req.Offset, req.Size, known.Meta.Size)
-	if !ok || rng.Count != 1 {
+	if !ok || rng.Count != 1 || req.Packed != nil { // of a packed file, the offset is another one
 		return block.View{}, known, false
 	}
 	lease, ok := e.Cache.Get(known.Base.At(rng.First))

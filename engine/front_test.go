@@ -151,6 +151,11 @@ func TestHitAllocatesNothing(t *testing.T) {
 			}
 		}
 		req.Offset, req.Size = 10, 100
+		req.Packed = &block.Slice{Offset: testBlock, Size: 100}
+		if _, _, ok := w.e.Hit(req); ok {
+			t.Error("a hit at the offset in a packed file")
+		}
+		req.Packed = nil
 		if n := testing.AllocsPerRun(100, func() {
 			v, _, ok := w.e.Hit(req)
 			if !ok {

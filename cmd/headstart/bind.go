@@ -133,7 +133,15 @@ func peerTLS(c *config.Set, log *slog.Logger) (*rpc.TLS, error) {
 		CAPath: c.String("peer_tls_ca_path"), CertPath: c.String("peer_tls_cert_path"), KeyPath: c.String("peer_tls_key_path"),
 		Logger: log,
 	})
-	c.Bind("enable_peer_tls", func(v config.Value) { t.SetEnabled(v.Bool()) })
+	c.Bind("enable_peer_tls", func(v config.Value) {
+		t.SetEnabled(v.Bool())
+		if !v.Bool() {
+			return
+		}
+		if err := t.Check(); err != nil {
+			log.Error("peer TLS is on, and no node can be reached", "error", err)
+		}
+	})
 	c.Bind("peer_tls_allowed_names", func(v config.Value) { t.SetAllowed(v.List()) })
 	if c.Bool("enable_peer_tls") {
 		return t, t.Check()
