@@ -336,8 +336,20 @@ func (c *Cache) Drop(id block.ID) bool {
 	return dropped
 }
 
-// DropObject drops all of the first so many blocks of an object's version.
+// DropObject drops all of the first so many blocks of an object's version. An
+// object may claim to have any number of them: where that is more than the cache
+// has at all, the cache's are looked through.
 func (c *Cache) DropObject(base block.ID, blocks uint64) {
+	most := uint64(0)
+	for _, v := range c.volumes {
+		most += v.highest()
+	}
+	if blocks > most {
+		for _, v := range c.volumes {
+			v.dropObject(base, blocks)
+		}
+		return
+	}
 	for i := range blocks {
 		c.Drop(base.At(i))
 	}

@@ -163,6 +163,9 @@ func (v *volume) move(n uint32) (hole uint32) {
 	if err != nil || !v.index.replace(h, makeWord(h, v.number, n), makeWord(h, v.number, m)) {
 		t.state.Store(slotVacant)
 		v.mu.space.give(m)
+		// A record that was written for m must not bring a block back that was
+		// dropped on its way.
+		v.pushLocked(job{kind: jobErase, list: []uint32{m}})
 		if err != nil {
 			v.readFailed()
 			v.retireLocked(n)

@@ -1,5 +1,7 @@
 package blockcache
 
+import "headstart/engine/block"
+
 // objectTable knows which objects have blocks in a volume, and which cells of
 // the objects file describe them. Under the volume's lock.
 type objectTable struct {
@@ -67,4 +69,46 @@ func (t *objectTable) take(n int, mayUse func(high uint32) bool) uint32 {
 		t.next[c], chain = chain, c
 	}
 	return chain
+}
+
+// highest returns the highest slot number in use.
+func (v *volume) highest() uint64 {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return uint64(v.mu.space.high)
+}
+
+// dropObject drops the first so many blocks of an object's version, by a look at
+// all slots. A block that is moved meanwhile may be where the look has been, so
+// then there is another one.
+func (v *volume) dropObject(base block.ID, blocks uint64) {
+	const rounds = 3
+	for range rounds {
+		moved := v.count.moved.Load()
+		for n, done := uint32(1), false; !done; n += chunk {
+			done = v.dropChunk(n, base, blocks)
+		}
+		if v.count.moved.Load() == moved {
+			return
+		}
+	}
+}
+
+// dropChunk is dropObject for the slots from n on, and reports whether those were
+// the last ones.
+func (v *volume) dropChunk(n uint32, base block.ID, blocks uint64) (done bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	high := v.mu.space.high
+	var gone []uint32
+	for end := min(n+chunk-1, high); n <= end; n++ {
+		if s := v.slots.at(n); s.live() && keyOf(s.id) == keyOf(base) && s.id.Index < blocks && !v.mu.closed {
+			gone = append(gone, n)
+			v.retireLocked(n)
+		}
+	}
+	if len(gone) > 0 {
+		v.pushLocked(job{kind: jobErase, list: gone})
+	}
+	return n > high
 }

@@ -24,10 +24,8 @@ func (v *volume) CopyLease(token uint64, lent []byte, off int, dst []byte) (got 
 	whole := false
 	if part := lent[off : off+len(dst)]; v.warm(n, lent) || v.arena.resident(part) {
 		got, whole, err = v.arena.copy(dst, part)
-	} else if len(dst) == len(lent) {
-		got, err = v.copyCold(n, dst)
 	} else {
-		got, err = v.copyPart(n, part, off, dst)
+		got, err = v.copyCold(n, off, dst)
 	}
 	if err == nil && !whole {
 		err = v.stillThere(n, s)
@@ -46,13 +44,18 @@ func (v *volume) CopyLease(token uint64, lent []byte, off int, dst []byte) (got 
 	return got, fmt.Errorf("read a cached block of %s: %w", v.dir, err)
 }
 
-// copyCold reads a whole block from the disk, by a goroutine that may wait for
-// it longer than the caller does, and compares the checksum on the way.
-func (v *volume) copyCold(n uint32, dst []byte) (got int, err error) {
-	s, sum := v.slots.at(n), checksum{}
-	err = v.readCold(int64(s.start)*unit, len(dst), func(p []byte) {
-		got += copy(dst[got:], p)
+// copyCold copies from a cold block, by a goroutine that may wait for the disk
+// longer than the caller does. All of the block is read for a part of it too, and
+// what is copied is what the checksum was made of: a disk may answer the next
+// question differently.
+func (v *volume) copyCold(n uint32, off int, dst []byte) (got int, err error) {
+	s, sum, at := v.slots.at(n), checksum{}, 0
+	err = v.readCold(int64(s.start)*unit, int(s.size), func(p []byte) {
 		sum.add(p)
+		if skip := off + got - at; got < len(dst) && skip < len(p) {
+			got += copy(dst[got:], p[skip:])
+		}
+		at += len(p)
 	})
 	if err == nil && sum.crc != s.crc {
 		err = block.ErrCorrupt
@@ -63,20 +66,9 @@ func (v *volume) copyCold(n uint32, dst []byte) (got int, err error) {
 	return got, err
 }
 
-// copyPart copies a part of a cold block. All of the block is read and verified
-// first: what the disk says of a part alone can't be. That leaves it in memory,
-// mostly.
-func (v *volume) copyPart(n uint32, part []byte, off int, dst []byte) (got int, err error) {
-	if err := v.verify(n); err != nil {
-		return 0, err
-	}
-	if v.arena.resident(part) {
-		got, _, err = v.arena.copy(dst, part)
-		return got, err
-	}
-	start := int64(v.slots.at(n).start) * unit
-	err = v.readCold(start+int64(off), len(dst), func(p []byte) { got += copy(dst[got:], p) })
-	return got, err
+// LeaseResident reports whether a lent block is in memory, for Lease.Resident.
+func (v *volume) LeaseResident(token uint64, lent []byte) bool {
+	return v.warm(slotOf(token), lent)
 }
 
 // stillThere tells whether bytes that were copied out of a lent block were there
@@ -132,7 +124,8 @@ func (v *volume) readCold(off int64, n int, each func([]byte)) error {
 	}
 	pieces, stop := make(chan piece, 1), make(chan struct{})
 	defer close(stop)
-	go v.readPieces(off, n, pieces, stop) // until n bytes, an error, or stop
+	// The file is taken along: a late answer may come when v has others.
+	go v.readPieces(v.data, off, n, pieces, stop) // until n bytes, an error, or stop
 	limit := time.NewTimer(v.ioTimeout)
 	defer limit.Stop()
 	for n > 0 {
@@ -155,11 +148,11 @@ func (v *volume) readCold(off int64, n int, each func([]byte)) error {
 	return nil
 }
 
-func (v *volume) readPieces(off int64, n int, pieces chan<- piece, stop <-chan struct{}) {
+func (v *volume) readPieces(data file, off int64, n int, pieces chan<- piece, stop <-chan struct{}) {
 	defer func() { <-v.coldReads }()
 	for n > 0 {
 		p := piece{buf: v.scratch.Get().(*[scratchSize]byte)}
-		p.n, p.err = v.data.ReadAt(p.buf[:min(n, scratchSize)], off)
+		p.n, p.err = data.ReadAt(p.buf[:min(n, scratchSize)], off)
 		if p.n == min(n, scratchSize) {
 			p.err = nil
 		} else if p.err == io.EOF {

@@ -228,9 +228,9 @@ func (v *volume) mayUseCell(high uint32) bool { return v.fitLocked(v.mu.space.hi
 // maxSlots is how many tiles a file of that many bytes can have.
 func maxSlots(capacity int64) uint32 { return uint32(capacity/unit) + 1 }
 
-// takeLocked makes room for a block, if need be by evicting others, and returns its slot; 0 when all that could go is held. first is the
-// block to evict before all others, 0 for none. Where the bytes will lie is for
-// the writer to find.
+// takeLocked makes room for a block, if need be by evicting others, and returns
+// its slot; 0 when all that could go is held. first is the block to evict before
+// all others, 0 for none. Where the bytes will lie is for the writer to find.
 func (v *volume) takeLocked(w wish, first uint32) uint32 {
 	for v.mu.space.free() < int64(w.units) {
 		n := first
@@ -330,7 +330,9 @@ func (v *volume) drop(n uint32) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	s := v.slots.at(n)
-	if v.mu.closed || s.state.Load() == slotDying {
+	// While the directory is read its blocks have no place yet: what is wrong with
+	// one is found again.
+	if v.mu.closed || v.mu.down || s.state.Load() == slotDying {
 		return false
 	}
 	v.pushLocked(job{kind: jobErase, list: []uint32{n}})

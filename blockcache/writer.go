@@ -55,7 +55,6 @@ func (v *volume) offer(e *Entry, b *block.Buf, h uint64) bool {
 		v.count.noRoom.Add(1)
 		return false
 	}
-	v.mu.seq++
 	s := v.slots.at(n)
 	s.id, s.size, s.crc, s.queue, s.born = e.ID, uint32(len(b.Bytes())), b.CRC(), e.Queue, v.mu.age
 	s.state.Store(slotPending)
@@ -78,7 +77,7 @@ func (v *volume) offer(e *Entry, b *block.Buf, h uint64) bool {
 	v.mu.objects.hold(keyOf(e.ID))
 	v.mu.bytes += int64(s.size)
 	v.count.pending.Add(int64(s.size))
-	v.pushLocked(job{kind: jobWrite, n: n, seq: v.mu.seq, buf: b, entry: *e})
+	v.pushLocked(job{kind: jobWrite, n: n, buf: b, entry: *e})
 	return true
 }
 
@@ -233,6 +232,12 @@ func (v *volume) store(j *job, s *slot) error {
 	if !v.place(j.n) {
 		return errNoRoom
 	}
+	// Numbers go by the order of writing: what had these bytes before is older,
+	// moved while j waited or not.
+	v.mu.Lock()
+	v.mu.seq++
+	j.seq = v.mu.seq
+	v.mu.Unlock()
 	if err := v.beforeWrite(); err != nil {
 		return err
 	}

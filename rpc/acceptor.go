@@ -263,6 +263,12 @@ func (a *acceptor) serveOne(ctx context.Context, c *serverConn) error {
 	if c.sealed == nil && (first[0] == firstOfTLS || a.opts.TLS.on()) {
 		return a.disagree(c, first[0])
 	}
+	if c.sealed != nil {
+		if err := a.opts.TLS.admits(c.sealed.tls, &c.sealed.allowed); err != nil {
+			a.refuse(c, err)
+			return err
+		}
+	}
 	if first[0] >= 'A' { // no frame is that long, all methods of HTTP are words
 		return a.serveHTTP(c)
 	}

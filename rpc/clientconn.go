@@ -19,11 +19,14 @@ import (
 // only cut and Close may come from elsewhere.
 type clientConn struct {
 	net.Conn
-	secure bool
-	raw    syscall.RawConn
-	r      *bufiox.DefaultReader
-	w      *bufiox.DefaultWriter
-	addr   block.Addr
+	// secure is Conn if that is TLS, allowed the list of names that the other side
+	// was found on last.
+	secure  *tls.Conn
+	allowed *[]string
+	raw     syscall.RawConn
+	r       *bufiox.DefaultReader
+	w       *bufiox.DefaultWriter
+	addr    block.Addr
 	// ctx carries the connection to Kitex, which asks pool for one.
 	ctx      context.Context
 	instance discovery.Instance
@@ -60,7 +63,7 @@ func newClientConn(conn net.Conn, addr block.Addr) *clientConn {
 	c.r = bufiox.NewDefaultReader(heads{c})
 	c.tail.fill = c.tail.readv
 	if secure, ok := conn.(*tls.Conn); ok {
-		c.secure, conn = true, secure.NetConn()
+		c.secure, conn = secure, secure.NetConn()
 	}
 	if s, ok := conn.(syscall.Conn); ok {
 		c.raw, _ = s.SyscallConn()
@@ -172,6 +175,14 @@ func (c *clientConn) cut() { c.Conn.SetDeadline(time.Unix(1, 0)) }
 func (c *clientConn) interrupt() { c.Conn.SetReadDeadline(time.Unix(1, 0)) }
 
 func (c *clientConn) calm() { c.Conn.SetReadDeadline(time.Time{}) }
+
+// wanted reports whether the connection is what t asks for now.
+func (c *clientConn) wanted(t *TLS) bool {
+	if c.secure == nil || !t.on() {
+		return c.secure == nil && !t.on()
+	}
+	return t.admits(c.secure, &c.allowed) == nil
+}
 
 // alive reports whether an idle connection is still open and silent.
 func (c *clientConn) alive() bool { return c.raw == nil || peekSocket(c.raw) == socketQuiet }

@@ -81,7 +81,7 @@ func (p *pool) get(ctx context.Context, addr block.Addr) (*clientConn, error) {
 		if c == nil {
 			return p.dial(ctx, addr)
 		}
-		if time.Since(c.idleSince) < p.idle && c.secure == p.tls.on() && c.alive() {
+		if time.Since(c.idleSince) < p.idle && c.wanted(p.tls) && c.alive() {
 			return c, nil
 		}
 		p.drop(c)

@@ -16,10 +16,12 @@ import (
 // cost a system call for each TLS record. The memory for both belongs to a
 // reply from its first byte to flush.
 type sealed struct {
-	conn   *serverConn
-	tls    *tls.Conn
-	memory *sync.Pool
-	room   *sealRoom
+	conn *serverConn
+	tls  *tls.Conn
+	// allowed is the list of names that the other side was found on last.
+	allowed *[]string
+	memory  *sync.Pool
+	room    *sealRoom
 }
 
 // sealStep is how much is copied and encrypted at a time: some TLS records.

@@ -25,7 +25,7 @@ func (t *tail) bytes() []byte { return t.memory[t.from:t.to] }
 // receive reads from the socket: into b, and what does not fit into the tail,
 // which is empty.
 func (c *clientConn) receive(b []byte) (int, error) {
-	if c.raw == nil || c.secure || len(b) < smallPart {
+	if c.raw == nil || c.secure != nil || len(b) < smallPart {
 		return c.Conn.Read(b)
 	}
 	t := &c.tail

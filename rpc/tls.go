@@ -33,7 +33,7 @@ type TLSOptions struct {
 //
 // The files may be replaced at any time: the next connection is made with the
 // new ones, those that are open stay. Files that can't be used are reported and
-// the last good ones used on.
+// the last good ones used on, until they can.
 type TLS struct {
 	opts    TLSOptions
 	enabled atomic.Bool
@@ -91,7 +91,8 @@ func (t *TLS) SetEnabled(on bool) { t.enabled.Store(on) }
 // SetAllowed says which names the certificates of other nodes may have, as
 // patterns of path.Match: one of the common name, the DNS names, the addresses
 // and the URIs of a certificate has to fit. None allows all that the
-// authorities have signed.
+// authorities have signed. On a connection that is open it counts from the next
+// call on.
 func (t *TLS) SetAllowed(patterns []string) { t.allowed.Store(&patterns) }
 
 // Check reports whether the files can be used.
@@ -125,10 +126,12 @@ func (t *TLS) reloadLocked() {
 			seen[i] = stateOf(info)
 		}
 	}
-	if seen == t.mu.seen && (t.mu.keys != nil || t.mu.err != nil) {
+	if seen == t.mu.seen && t.mu.keys != nil && t.mu.err == nil {
 		return
 	}
-	first := t.mu.keys == nil
+	// What could not be read is tried again: that it may not be read, or that there
+	// are no descriptors left, does not show in how the files look.
+	first, said := t.mu.keys == nil, seen == t.mu.seen && t.mu.err != nil
 	k, err := t.load()
 	t.mu.seen, t.mu.err = seen, err
 	switch {
@@ -137,7 +140,7 @@ func (t *TLS) reloadLocked() {
 		if !first {
 			t.opts.Logger.Info("peer TLS: certificate files reloaded", "expires", k.cert.Leaf.NotAfter)
 		}
-	case !first:
+	case !first && !said:
 		t.opts.Logger.Warn("peer TLS: new certificate files can't be used, the last ones are", "error", err)
 	}
 }
@@ -193,11 +196,25 @@ func (t *TLS) verify(k *keys, chain []*x509.Certificate) error {
 	}); err != nil {
 		return err
 	}
-	allowed := t.allowed.Load()
+	return allows(t.allowed.Load(), chain[0])
+}
+
+// admits reports why a secure connection that is open may not be used any more.
+// seen is the list that it was found on last.
+func (t *TLS) admits(c *tls.Conn, seen **[]string) error {
+	now := t.allowed.Load()
+	if now == *seen {
+		return nil
+	}
+	*seen = now
+	return allows(now, c.ConnectionState().PeerCertificates[0])
+}
+
+func allows(allowed *[]string, c *x509.Certificate) error {
 	if allowed == nil || len(*allowed) == 0 {
 		return nil
 	}
-	names := namesOf(chain[0])
+	names := namesOf(c)
 	for _, pattern := range *allowed {
 		if slices.ContainsFunc(names, func(name string) bool {
 			ok, err := path.Match(pattern, name)

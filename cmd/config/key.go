@@ -107,6 +107,7 @@ func Sections() []Section {
 		{"Access", accessKeys()},
 		{"FE", feKeys()},
 		{"Object storage", storeKeys()},
+		{"S3 front", frontKeys()},
 		{"Peer read: switches and race", peerKeys()},
 		{"Peer read: candidates", candidateKeys()},
 		{"Peer read: serving side and fills", servingKeys()},
@@ -133,6 +134,9 @@ func Keys(node Role) []Key {
 func nearest(name string, keys map[string]*Key) string {
 	best, limit := "", 1+len(name)/4
 	for known := range keys {
+		if max(len(name)-len(known), len(known)-len(name)) > limit {
+			continue // no need to count: names come from anybody, and may be long
+		}
 		d := distance(name, known)
 		if d < limit || (d == limit && best != "" && known < best) {
 			best, limit = known, d

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -15,12 +16,15 @@ import (
 // several goroutines. Getters and Bind… panic on a name or a kind that the
 // registry doesn't have: that is a slip in the program, not in its input.
 type Set struct {
-	// role, keys, names (sorted), custom and warnings don't change after Load.
+	// role, keys, names (sorted), custom, warnings and layered don't change after
+	// Load.
 	role     Role
 	keys     map[string]*Key
 	names    []string
 	custom   string
 	warnings []string
+	// layered are the keys that a layer sets, whatever the files say.
+	layered map[string]bool
 
 	// updating is held over a whole update or binding, its file and its
 	// followers included, so that followers see values in their order.
@@ -28,7 +32,9 @@ type Set struct {
 	// mu is held for moments only and taken after updating.
 	mu struct {
 		sync.Mutex
-		values  map[string]Value
+		values map[string]Value
+		// stored are the values that a restart would find.
+		stored  map[string]Value
 		follows map[string][]func(Value)
 		log     *slog.Logger
 	}
@@ -58,8 +64,12 @@ func Load(role Role, path string, layers ...Layer) (*Set, error) {
 		}
 	}
 	for _, l := range layers {
-		if err := s.take(l.entries(), l.lenient, places); err != nil {
+		entries := l.entries()
+		if err := s.take(entries, l.lenient, places); err != nil {
 			return nil, err
+		}
+		for _, e := range entries {
+			s.layered[e.key] = true
 		}
 	}
 	refused, warnings := conflicts(s.mu.values, nil, places)
@@ -67,6 +77,7 @@ func Load(role Role, path string, layers ...Layer) (*Set, error) {
 	if err := errors.Join(refused...); err != nil {
 		return nil, err
 	}
+	s.mu.stored = maps.Clone(s.mu.values)
 	return s, nil
 }
 
@@ -77,7 +88,7 @@ func FromMap(role Role, values map[string]string) (*Set, error) {
 }
 
 func newSet(role Role) *Set {
-	s := &Set{role: role, keys: make(map[string]*Key)}
+	s := &Set{role: role, keys: make(map[string]*Key), layered: make(map[string]bool)}
 	s.mu.values = make(map[string]Value)
 	s.mu.follows = make(map[string][]func(Value))
 	for _, k := range Keys(role) {

@@ -22,13 +22,16 @@ func (s *Set) Update(values map[string]string, persistent bool) error {
 	}
 	// Only updates write values, and this is the only one: a copy can't age.
 	s.mu.Lock()
-	next := maps.Clone(s.mu.values)
+	next, stored := maps.Clone(s.mu.values), maps.Clone(s.mu.stored)
 	log := cmp.Or(s.mu.log, slog.Default())
 	s.mu.Unlock()
 	changed := make(map[string]bool, len(changes))
 	for _, v := range changes {
 		changed[v.key.Name] = true
 		next[v.key.Name] = v
+		if persistent && !s.layered[v.key.Name] {
+			stored[v.key.Name] = v
+		}
 	}
 	refused, warnings := conflicts(next, changed, nil)
 	if err := errors.Join(refused...); err != nil {
@@ -38,14 +41,31 @@ func (s *Set) Update(values map[string]string, persistent bool) error {
 		if s.custom == "" {
 			return &Error{Why: "there is no file to persist to: the node was started without -conf", Err: ErrNoFile}
 		}
-		if err := persist(s.custom, changes); err != nil {
-			return fmt.Errorf("persist to %s: %w", s.custom, err)
+		if err := s.persist(stored, changed, changes); err != nil {
+			return err
 		}
 	}
 	s.apply(next, changes, persistent, log)
 	for _, w := range warnings {
 		log.Warn("unwise configuration", "why", w)
 	}
+	return nil
+}
+
+// persist writes the changes to the custom file, unless the node could not start
+// with what it would find then: what they agree with may be in force only until
+// the restart. The caller holds updating.
+func (s *Set) persist(stored map[string]Value, changed map[string]bool, changes []Value) error {
+	refused, _ := conflicts(stored, changed, nil)
+	if err := errors.Join(refused...); err != nil {
+		return fmt.Errorf("the node would not start again with it: %w", err)
+	}
+	if err := persist(s.custom, changes); err != nil {
+		return fmt.Errorf("persist to %s: %w", s.custom, err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.stored = stored
 	return nil
 }
 

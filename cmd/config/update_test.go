@@ -113,6 +113,37 @@ func TestS61_PersistThatFailsChangesNothing(t *testing.T) {
 	}
 }
 
+// What is persisted may agree with a value that is in force until the restart
+// only: the node would not start again.
+func TestS61_WhatIsPersistedCanBeLoadedAgain(t *testing.T) {
+	const enter, exit = "file_cache_enter_disk_resource_limit_mode_percent", "file_cache_exit_disk_resource_limit_mode_percent"
+	path := write(t, "")
+	s := load(t, path)
+	update(t, s, false, map[string]string{enter: "99"})
+	if err := s.Update(map[string]string{exit: "97"}, true); !errors.Is(err, ErrConflict) {
+		t.Errorf("persisted beside a value that is not: %v", err)
+	}
+	if got := s.Int(exit); got == 97 {
+		t.Error("what was refused is in force")
+	}
+	load(t, path)
+	update(t, s, true, map[string]string{enter: "99"})
+	update(t, s, true, map[string]string{exit: "97"})
+	// A layer's value is in force whatever is persisted.
+	if got := load(t, path); got.Int(enter) != 99 || got.Int(exit) != 97 {
+		t.Errorf("loaded again: %d and %d", got.Int(enter), got.Int(exit))
+	}
+	layer := Layer{From: "environment", Values: map[string]string{enter: "98"}}
+	s, err := Load(BE, path, layer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	update(t, s, false, map[string]string{enter: "100"})
+	if err := s.Update(map[string]string{enter: "100", exit: "99"}, true); !errors.Is(err, ErrConflict) {
+		t.Errorf("persisted against the environment: %v", err)
+	}
+}
+
 func TestCF01_OnlyWhatIsPersistedOutlivesARestart(t *testing.T) {
 	path := write(t, "peer_race_hedge_delay_ms = 1\nmax_concurrent_peer_races = 1\n")
 	base, _ := os.ReadFile(path)
@@ -150,7 +181,7 @@ func takes(k Key, text string) bool {
 	const names = "abc 1e99 9223372036854775807 9223372036854775808 true TRUE 1 1.5 0x10 1_000 NaN"
 	fine := map[string]string{
 		formReachable: names, formListen: names, formID: names + " -1", formIDs: names + " -1",
-		"a directory": names + " -1 ün \u2603 a_b +5", formPatterns: names + " -1 ün \u2603 a_b +5",
+		"a directory": names + " -1 ün \u2603 a_b +5", formPatterns: names + " -1 ün \u2603 a_b +5", formHosts: names,
 	}
 	inRange := func(n int64) bool { return n >= k.Min && n <= k.Max && (k.Step == 0 || n%k.Step == 0) }
 	switch {

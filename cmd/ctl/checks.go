@@ -17,7 +17,7 @@ const (
 func checks() []func(*cluster) {
 	return []func(*cluster){
 		fillGroup, fillOverloaded, fillRefused, cooldowns, crossGroup, circuits, queueOverloaded,
-		switchedInPart, noDirectory, disagreement, storeWins,
+		refused, switchedInPart, noDirectory, disagreement, storeWins,
 	}
 }
 
@@ -156,6 +156,16 @@ func queueOverloaded(c *cluster) {
 			c.report(n.addr, "queue_overloaded", fmt.Sprintf("%d of %d peer reads waited too long in the queue", late, asked),
 				"brpc_peer_fetch_pool_threads", fmt.Sprintf("raise it and restart (it is %s), or peer_fetch_queue_timeout_ms (%s)",
 					n.conf["brpc_peer_fetch_pool_threads"], n.conf["peer_fetch_queue_timeout_ms"]))
+		}
+	}
+}
+
+// refused: nodes knock that are not let in.
+func refused(c *cluster) {
+	for _, n := range c.nodes {
+		if turned := n.counters["headstart_peer_server_refused_total"]; turned >= fewReads {
+			c.report(n.addr, "callers_refused", fmt.Sprintf("%d callers of its brpc_port were refused: if they are nodes of this cluster, they read from object storage instead", turned),
+				"cluster_token", "the log of this BE says who they are and why; cluster_token, cluster_id, enable_peer_tls and peer_tls_allowed_names have to agree")
 		}
 	}
 }

@@ -59,6 +59,8 @@ func TestS79_ChecksAreNamedOnceAndOnlyWhenMeant(t *testing.T) {
 		"queue": {func(a, b *node) {
 			b.counters["file_cache_get_by_peer_num"], b.counters["file_cache_get_by_peer_queue_timeout_num"] = 100, 5
 		}, "queue_overloaded"},
+		"callers refused":  {func(a, b *node) { a.counters["headstart_peer_server_refused_total"] = fewReads }, "callers_refused"},
+		"a scan of ports":  {func(a, b *node) { a.counters["headstart_peer_server_refused_total"] = fewReads - 1 }, ""},
 		"switched in part": {func(a, b *node) { b.conf["compute_group_id"], b.conf["enable_cache_read_from_peer"] = "cg_a", "false" }, "switched_in_part"},
 		"no FE":            {func(a, b *node) { a.conf["fe_endpoints"] = "" }, "no_candidates"},
 		"no FE, by hand":   {func(a, b *node) { a.conf["fe_endpoints"] = ""; a.tablets = tabletOf("cg_b", 0) }, ""},

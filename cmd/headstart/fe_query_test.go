@@ -15,7 +15,7 @@ import (
 )
 
 // inProcess runs a node in this process until the test ends.
-func inProcess(t *testing.T, r role, values map[string]string) node {
+func inProcess(t testing.TB, r role, values map[string]string) node {
 	t.Helper()
 	for key, value := range map[string]string{"host": "127.0.0.1", "heartbeat_interval_ms": "20"} {
 		if _, ok := values[key]; !ok {
@@ -42,7 +42,7 @@ func inProcess(t *testing.T, r role, values map[string]string) node {
 	return n
 }
 
-func startTestFE(t *testing.T, values map[string]string) (*fe, *sql.DB) {
+func startTestFE(t testing.TB, values map[string]string) (*fe, *sql.DB) {
 	t.Helper()
 	for _, key := range []string{"http_port", "rpc_port", "query_port"} {
 		values[key] = "0"
@@ -52,12 +52,12 @@ func startTestFE(t *testing.T, values map[string]string) (*fe, *sql.DB) {
 	return f, openFE(t, f, "root", values["admin_token"])
 }
 
-func openFE(t *testing.T, f *fe, user, password string) *sql.DB {
+func openFE(t testing.TB, f *fe, user, password string) *sql.DB {
 	t.Helper()
 	return openPort(t, f.line.QueryPort, user, password)
 }
 
-func openPort(t *testing.T, port int, user, password string) *sql.DB {
+func openPort(t testing.TB, port int, user, password string) *sql.DB {
 	t.Helper()
 	c := driver.NewConfig()
 	c.Net, c.Addr, c.User, c.Passwd = "tcp", fmt.Sprintf("127.0.0.1:%d", port), user, password
@@ -70,13 +70,13 @@ func openPort(t *testing.T, port int, user, password string) *sql.DB {
 	return db
 }
 
-func startTestBE(t *testing.T, f *fe, values map[string]string) *be {
+func startTestBE(t testing.TB, f *fe, values map[string]string) *be {
 	t.Helper()
 	if f != nil {
 		values["fe_endpoints"] = fmt.Sprintf("127.0.0.1:%d", f.line.RPCPort)
 	}
 	for key, value := range map[string]string{
-		"webserver_port": "0", "brpc_port": "0",
+		"webserver_port": "0", "brpc_port": "0", "s3_port": "0",
 		"s3_endpoint": "http://127.0.0.1:1", "s3_bucket": "b", "s3_access_key": "a", "s3_secret_key": "b",
 		"enable_file_cache": "false", "compute_group_id": "cg_write_01", "compute_group_name": "write_group",
 	} {
@@ -88,7 +88,7 @@ func startTestBE(t *testing.T, f *fe, values map[string]string) *be {
 }
 
 // rows returns all rows of a statement, a line each.
-func rows(t *testing.T, db *sql.DB, statement string) []string {
+func rows(t testing.TB, db *sql.DB, statement string) []string {
 	t.Helper()
 	result, err := db.QueryContext(t.Context(), statement)
 	if err != nil {
@@ -121,7 +121,7 @@ func rows(t *testing.T, db *sql.DB, statement string) []string {
 }
 
 // until repeats a statement until ok is content with its rows.
-func until(t *testing.T, db *sql.DB, statement string, ok func([]string) bool) []string {
+func until(t testing.TB, db *sql.DB, statement string, ok func([]string) bool) []string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()

@@ -34,7 +34,7 @@ func warehouse(t *testing.T, files int) *s3law.Server {
 }
 
 // cachingBE starts a BE with a File Cache of its own.
-func cachingBE(t *testing.T, f *fe, s *s3law.Server, values map[string]string) *be {
+func cachingBE(t testing.TB, f *fe, s *s3law.Server, values map[string]string) *be {
 	t.Helper()
 	values["s3_endpoint"] = s.URL()
 	values["enable_file_cache"] = "true"

@@ -1,0 +1,41 @@
+package s3
+
+import (
+	"testing"
+	"time"
+
+	"github.com/valyala/fasthttp"
+)
+
+// BenchmarkHit is one small answer out of the cache, without the socket:
+// unsigned, and with a signature to check.
+func BenchmarkHit(b *testing.B) {
+	for name, signed := range map[string]bool{"unsigned": false, "signed": true} {
+		b.Run(name, func(b *testing.B) {
+			w := newWorld(b, options{})
+			w.settings.RevalidateMS.Store(-1)
+			data := content("k", 1, 1024)
+			w.put("k", data)
+			w.get("k", "", data)
+			w.flush()
+			var ctx fasthttp.RequestCtx
+			ctx.Init(&fasthttp.Request{}, nil, nil)
+			ctx.Request.Header.SetRequestURI("/data/k")
+			ctx.Request.Header.SetHost(w.addr)
+			if signed {
+				req := w.signed("GET", "/data/k", adminID, adminKey, unsigned, time.Now(), nil)
+				for _, h := range []string{"Authorization", "X-Amz-Date", "X-Amz-Content-Sha256"} {
+					ctx.Request.Header.Set(h, req.Header.Get(h))
+				}
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				ctx.Response.Reset()
+				w.handle(&ctx)
+			}
+			if ctx.Response.StatusCode() != 200 || len(ctx.Response.Body()) != 1024 {
+				b.Fatalf("status %d: %s", ctx.Response.StatusCode(), ctx.Response.Body())
+			}
+		})
+	}
+}
