@@ -3,6 +3,7 @@ package rpc
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"fmt"
 	"io"
 	"log/slog"
@@ -55,7 +56,7 @@ func TestRPC05_LC05_ASlowReaderGetsItsBytesWhileTheCacheTurnsOver(t *testing.T) 
 			Status: block.StatusData, Lease: block.NewLease(counted{lease, &lent}, 0, lease.Raw(), lease.CRC()),
 		})
 	}}
-	_, addr := startServer(t, ServerOptions{Listener: narrow{listen(t)}}, reader)
+	_, addr := startServer(t, ServerOptions{Listener: narrow{listen(t)}, SendTimeout: time.Minute}, reader)
 	c := dialRaw(t, addr)
 	c.(*net.TCPConn).SetReadBuffer(16 << 10)
 	f := fetchOf("ours", size, block.NewRun(0, 1))
@@ -73,7 +74,7 @@ func TestRPC05_LC05_ASlowReaderGetsItsBytesWhileTheCacheTurnsOver(t *testing.T) 
 			}
 		})
 	}
-	all := drainSlowly(t, c, size)
+	all := drainSlowly(c)
 	stop.Store(true)
 	writers.Wait()
 	ended := time.Now()
@@ -90,17 +91,18 @@ func TestRPC05_LC05_ASlowReaderGetsItsBytesWhileTheCacheTurnsOver(t *testing.T) 
 	}
 }
 
-// drainSlowly reads a reply of one block, 1 KiB each millisecond.
-func drainSlowly(t *testing.T, c net.Conn, size int) []byte {
+// drainSlowly reads a whole reply, 1 KiB each millisecond.
+func drainSlowly(c net.Conn) []byte {
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
 	var all bytes.Buffer
-	for all.Len() < size+400 { // the head and the end are less than this together
+	for left := int64(lengthLen); left > 0; {
 		<-tick.C
-		c.SetReadDeadline(time.Now().Add(5 * time.Second))
-		if _, err := io.CopyN(&all, c, 1<<10); err != nil {
+		c.SetReadDeadline(time.Now().Add(20 * time.Second)) // the writers and a busy machine may hold it up
+		if _, err := io.CopyN(&all, c, min(left, 1<<10)); err != nil {
 			break
 		}
+		left = int64(lengthLen) + int64(binary.BigEndian.Uint32(all.Bytes())) - int64(all.Len())
 	}
 	return all.Bytes()
 }

@@ -62,6 +62,7 @@ func TestSE05_AGroupsBytesOnTheirWayAreBounded(t *testing.T) {
 	if got := statuses(t, client, addr, fetchLarge()); len(got) != 16 || got[0] != block.StatusData {
 		t.Errorf("afterwards: %v", got)
 	}
+	eventually(t, "these are out too", func() bool { return limit.InUse() == 0 })
 	// A receiver that takes nothing holds its part, until it is cut off.
 	c := dialRaw(t, addr)
 	c.Write(message(thriftCall, methodFetch, 1,
