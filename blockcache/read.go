@@ -137,7 +137,9 @@ func (v *volume) readCold(off int64, n int, each func([]byte)) error {
 	}
 	pieces, stop := make(chan piece, 1), make(chan struct{})
 	defer close(stop)
-	go v.readPieces(off, n, pieces, stop) // until n bytes, an error, or stop
+	// The file is named here, while the caller's pin keeps it: the goroutine may
+	// outlive that, and the volume may have another one then.
+	go v.readPieces(v.data, off, n, pieces, stop) // until n bytes, an error, or stop
 	limit := time.NewTimer(v.ioTimeout)
 	defer limit.Stop()
 	for n > 0 {
@@ -160,11 +162,11 @@ func (v *volume) readCold(off int64, n int, each func([]byte)) error {
 	return nil
 }
 
-func (v *volume) readPieces(off int64, n int, pieces chan<- piece, stop <-chan struct{}) {
+func (v *volume) readPieces(f file, off int64, n int, pieces chan<- piece, stop <-chan struct{}) {
 	defer func() { <-v.coldReads }()
 	for n > 0 {
 		p := piece{buf: v.scratch.Get().(*[scratchSize]byte)}
-		p.n, p.err = v.data.ReadAt(p.buf[:min(n, scratchSize)], off)
+		p.n, p.err = f.ReadAt(p.buf[:min(n, scratchSize)], off)
 		if p.n == min(n, scratchSize) {
 			p.err = nil
 		} else if p.err == io.EOF {
