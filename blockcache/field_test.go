@@ -454,7 +454,7 @@ func TestRR10_KillsLeaveNoFilesAndNoSpaceBehind(t *testing.T) {
 		}
 	}
 	entries, err := os.ReadDir(dir)
-	if err != nil || len(entries) != len(fileNames()) {
+	if err != nil || len(entries) != fileCount {
 		t.Errorf("%v, %v", entries, err)
 	}
 	if n := allocated(t, dir); n > total {

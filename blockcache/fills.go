@@ -16,7 +16,7 @@ const (
 // then it is the first to give. At its quota a fill makes room among fills only.
 // A block that the node's own readers hit moves into its queue when its turn to
 // go comes. A quota that nobody uses is given back: once the cache has turned
-// over without any fill, fills go like all others.
+// over without any fill, those that are left go before all others.
 type fills struct {
 	list
 	quota uint64 // in units

@@ -21,10 +21,16 @@ const (
 	objectsName = "headstart.objects"
 )
 
-// dataFile is the place of the data file among the names.
-const dataFile = 1
+// fileCount is how many files there are, dataFile the place of the data file
+// among their names.
+const (
+	fileCount = 4
+	dataFile  = 1
+)
 
-func fileNames() [4]string { return [4]string{lockName, dataName, blocksName, objectsName} }
+func fileNames() [fileCount]string {
+	return [fileCount]string{lockName, dataName, blocksName, objectsName}
+}
 
 // open brings the files of the volume up and puts what they hold into the
 // index.

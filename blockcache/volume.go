@@ -27,7 +27,7 @@ type volume struct {
 	diskUse   func(dir string) diskUse
 	ioTimeout time.Duration
 	// identity is the files, to be known again by.
-	identity [4]os.FileInfo
+	identity [fileCount]os.FileInfo
 	// complaint is the keeper's: what it has logged last.
 	complaint string
 

@@ -62,6 +62,7 @@ func (a *agent) run(ctx context.Context) {
 	var warned time.Time
 	known := false
 	for {
+		began := time.Now()
 		reply, err := a.beat(ctx, false)
 		wait := time.Duration(a.every.Load())
 		switch {
@@ -84,6 +85,8 @@ func (a *agent) run(ctx context.Context) {
 		if err == nil && reply.Interval > 0 {
 			wait = min(wait, reply.Interval)
 		}
+		// An FE that does not answer takes time, which the others must not miss.
+		wait = max(wait-time.Since(began), wait/10)
 		select {
 		case <-ctx.Done():
 			return

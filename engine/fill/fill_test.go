@@ -3,6 +3,7 @@ package fill_test
 import (
 	"context"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -370,6 +371,17 @@ func TestBlocksOfAnotherSizeAreNotServed(t *testing.T) {
 		f.BlockSize = 2 * testBlock
 		if got, _ := c.ask(n, time.Minute, f); got != "uu" {
 			t.Errorf("%s, want unsupported", got)
+		}
+	})
+}
+
+// An index whose offset overflows is past every end, not block 0 again.
+func TestNoIndexIsTakenForAnother(t *testing.T) {
+	inCluster(t, 1, func(c *cluster) {
+		for _, first := range []uint64{math.MaxInt64/testBlock - block.MaxRun + 1, math.MaxInt64 / testBlock, 1 << 63 / testBlock, math.MaxUint64/testBlock + 1, math.MaxUint64 - block.MaxRun} {
+			if got, _ := c.ask(c.nodes[0], time.Minute, request(block.NewRun(first, 2), true)); got != "--" {
+				t.Errorf("blocks from %d on: %s", first, got)
+			}
 		}
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -237,6 +238,9 @@ func (s *Server) each(ctx context.Context, f *block.Fetch, meta *block.Meta, run
 
 // span reads neighbouring blocks for each.
 func (s *Server) span(ctx context.Context, f *block.Fetch, meta *block.Meta, span block.Run, take func(*block.View, uint64)) error {
+	if span.First > uint64(math.MaxInt64/f.BlockSize-block.MaxRun) {
+		return block.ErrRange // its offset is no number: the product would be another block's
+	}
 	r, err := s.Engine.Open(ctx, &block.Read{
 		Object: f.Object, Version: versionAsked(f), Route: f.Route,
 		Offset: int64(span.First) * f.BlockSize, Size: int64(span.Count()) * f.BlockSize,
