@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"reflect"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -20,29 +21,56 @@ import (
 
 // fakeControl is a BE that notes what it is told.
 type fakeControl struct {
+	mu  sync.Mutex
+	did orders
+	err error
+}
+
+// orders are what a BE was told.
+type orders struct {
 	warmed  []placement.WarmCall
 	listed  placement.ListCall
 	set     map[string]string
 	persist bool
 	// forgotten are the objects of all Forgets.
 	forgotten []block.Object
-	err       error
+}
+
+// note takes an order down and returns how it ends.
+func (c *fakeControl) note(order func(did *orders)) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	order(&c.did)
+	return c.err
+}
+
+// told returns what the BE was told so far.
+func (c *fakeControl) told() (did orders) {
+	c.note(func(all *orders) { did = *all })
+	return did
+}
+
+// fail makes orders fail from now on.
+func (c *fakeControl) fail(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.err = err
 }
 
 func (c *fakeControl) Warm(_ context.Context, call placement.WarmCall) (progress []placement.WarmProgress, _ error) {
-	c.warmed = append(c.warmed, call)
+	err := c.note(func(did *orders) { did.warmed = append(did.warmed, call) })
 	for _, b := range call.Start {
 		progress = append(progress, placement.WarmProgress{ID: b.ID, State: placement.WarmQueued})
 	}
 	for _, id := range call.Ask {
 		progress = append(progress, placement.WarmProgress{ID: id, State: placement.WarmDone, Blocks: 3, Bytes: 1 << 40, Err: "one block"})
 	}
-	return progress, c.err
+	return progress, err
 }
 
 func (c *fakeControl) List(_ context.Context, call placement.ListCall) (placement.ListReply, error) {
-	c.listed = call
-	return placement.ListReply{Objects: []placement.WarmObject{warmObject("a")}, More: true}, c.err
+	err := c.note(func(did *orders) { did.listed = call })
+	return placement.ListReply{Objects: []placement.WarmObject{warmObject("a")}, More: true}, err
 }
 
 func (c *fakeControl) Hot(_ context.Context, tablets []uint64) (placement.HotReply, error) {
@@ -52,21 +80,19 @@ func (c *fakeControl) Hot(_ context.Context, tablets []uint64) (placement.HotRep
 			Tablet: id, WarmObject: warmObject(fmt.Sprint(id)), Blocks: []placement.BlockRange{{First: 0, Count: 3}, {First: 1 << 40, Count: 1}},
 		})
 	}
-	return reply, c.err
+	return reply, c.note(func(*orders) {})
 }
 
 func (c *fakeControl) Forget(_ context.Context, objects []block.Object) error {
-	c.forgotten = append(c.forgotten, objects...)
-	return c.err
+	return c.note(func(did *orders) { did.forgotten = append(did.forgotten, objects...) })
 }
 
 func (c *fakeControl) ShowConfig(context.Context) ([]placement.ConfigItem, error) {
-	return []placement.ConfigItem{{Key: "a", Value: "1", Type: "int", Mutable: true}, {Key: "b", Type: "string"}}, c.err
+	return []placement.ConfigItem{{Key: "a", Value: "1", Type: "int", Mutable: true}, {Key: "b", Type: "string"}}, c.note(func(*orders) {})
 }
 
 func (c *fakeControl) SetConfig(_ context.Context, values map[string]string, persist bool) error {
-	c.set, c.persist = values, persist
-	return c.err
+	return c.note(func(did *orders) { did.set, did.persist = values, persist })
 }
 
 func warmObject(key string) placement.WarmObject {
@@ -98,10 +124,10 @@ func TestS63_ConfigurationTravels(t *testing.T) {
 	if err := c.SetConfig(within5s(t), addr, map[string]string{"a": "2", "b": ""}, true); err != nil {
 		t.Error(err)
 	}
-	if !reflect.DeepEqual(control.set, map[string]string{"a": "2", "b": ""}) || !control.persist {
-		t.Errorf("%v, persist %t", control.set, control.persist)
+	if did := control.told(); !reflect.DeepEqual(did.set, map[string]string{"a": "2", "b": ""}) || !did.persist {
+		t.Errorf("%v, persist %t", did.set, did.persist)
 	}
-	control.err = fmt.Errorf("%w: no such key", block.ErrInvalid)
+	control.fail(fmt.Errorf("%w: no such key", block.ErrInvalid))
 	if err := c.SetConfig(within5s(t), addr, nil, false); !errors.Is(err, block.ErrInvalid) || !strings.Contains(err.Error(), "no such key") || !strings.Contains(err.Error(), addr.String()) {
 		t.Error(err)
 	}
@@ -127,7 +153,7 @@ func TestS65_OrdersNeedTheClusterToken(t *testing.T) {
 			}
 		}
 	}
-	if control.set != nil || control.warmed != nil || control.listed != (placement.ListCall{}) {
+	if did := control.told(); did.set != nil || did.warmed != nil || did.listed != (placement.ListCall{}) {
 		t.Error("a stranger's order was carried out")
 	}
 }
@@ -149,14 +175,15 @@ func TestS85_WarmTravelsWholeAndInPieces(t *testing.T) {
 		t.Fatal(err)
 	}
 	var got placement.WarmCall
-	for _, part := range control.warmed {
+	parts := control.told().warmed
+	for _, part := range parts {
 		got.Start, got.Ask, got.Drop = append(got.Start, part.Start...), append(got.Ask, part.Ask...), append(got.Drop, part.Drop...)
 	}
 	if !reflect.DeepEqual(got, call) {
 		t.Error("what arrives is not what was sent")
 	}
-	if len(control.warmed) < 2 {
-		t.Errorf("%d requests for 16 long batches", len(control.warmed))
+	if len(parts) < 2 {
+		t.Errorf("%d requests for 16 long batches", len(parts))
 	}
 	if len(progress) != 17 || progress[16] != (placement.WarmProgress{ID: "old", State: placement.WarmDone, Blocks: 3, Bytes: 1 << 40, Err: "one block"}) {
 		t.Errorf("%+v", progress)
@@ -173,8 +200,8 @@ func TestS88_ListAndHotTravel(t *testing.T) {
 	if err != nil || !page.More || !reflect.DeepEqual(page.Objects, []placement.WarmObject{warmObject("a")}) {
 		t.Errorf("%+v, %v", page, err)
 	}
-	if want := (placement.ListCall{Prefix: block.Object{Bucket: "b", Key: "p"}, After: "p1", Max: 7}); control.listed != want {
-		t.Errorf("%+v", control.listed)
+	if want := (placement.ListCall{Prefix: block.Object{Bucket: "b", Key: "p"}, After: "p1", Max: 7}); control.told().listed != want {
+		t.Errorf("%+v", control.told().listed)
 	}
 	var m memory
 	peers, err := NewClient(ClientOptions{Identity: identity("be2", "c1", ""), Alloc: m.alloc})
@@ -213,8 +240,8 @@ func TestAGeneratedBackendClientIsServed(t *testing.T) {
 	}
 	base := identity("client", "c1", "secret").now.Load().base(request)
 	rep, err := c.SetConfig(within5s(t), &headstart.SetConfigRequest{Base: base, Values: map[string]string{"a": "3"}})
-	if err != nil || rep.Failure != nil || control.set["a"] != "3" {
-		t.Errorf("%v, %v, %v", rep, err, control.set)
+	if err != nil || rep.Failure != nil || control.told().set["a"] != "3" {
+		t.Errorf("%v, %v, %v", rep, err, control.told().set)
 	}
 }
 
@@ -230,8 +257,9 @@ func TestForget(t *testing.T) {
 	for i := range 1000 {
 		objects = append(objects, block.Object{Store: "s3", Bucket: "b", Key: fmt.Sprintf("%s/%d", strings.Repeat("k", 500), i)})
 	}
-	if err := c.Forget(t.Context(), addr, objects); err != nil || !reflect.DeepEqual(control.forgotten, objects) {
-		t.Errorf("%d of %d objects, %v", len(control.forgotten), len(objects), err)
+	err = c.Forget(t.Context(), addr, objects)
+	if got := control.told().forgotten; err != nil || !reflect.DeepEqual(got, objects) {
+		t.Errorf("%d of %d objects, %v", len(got), len(objects), err)
 	}
 	stranger, err := NewClient(ClientOptions{Identity: identity("be-3", "c1", "wrong"), Alloc: (&memory{}).alloc})
 	if err != nil {
