@@ -80,15 +80,17 @@ func costOfBookkeeping(b *testing.B, size int64, blocks float64) {
 		hit  func() bool
 	}{
 		{"bare", func() bool {
-			n, _, _, done := e.copyLocal(anonymous, dst)
-			return done && n == len(dst)
+			known, rng := e.locate(anonymous)
+			n, _ := e.copyBlocks(known, rng, dst)
+			return n == len(dst)
 		}},
 		{"anonymous", local(anonymous)},
 		{"resolved", func() bool {
-			n, blocks, _, done := e.copyLocal(anonymous, dst)
+			known, rng := e.locate(anonymous)
+			n, blocks := e.copyBlocks(known, rng, dst)
 			e.count.local.Add(1, blocks, int64(n))
 			query.AddLocal(block.KindData, blocks, int64(n))
-			return done && n == len(dst)
+			return n == len(dst)
 		}},
 		{"books", local(&named)},
 		{"read", func() bool {
