@@ -129,10 +129,7 @@ func TestS86_TheLeaderIsKilledInTheMiddle(t *testing.T) {
 		until(t, f.db, "SHOW BACKENDS", alive(2)) // every FE answers
 	}
 	for i := range files {
-		readFile(t, writer, i)
-	}
-	if err := writer.cache.Flush(t.Context()); err != nil {
-		t.Fatal(err)
+		cacheFile(t, writer, i)
 	}
 	writer.reporter.stop()
 	writer.reporter.report(t.Context(), time.Now())

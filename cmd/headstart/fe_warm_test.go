@@ -57,6 +57,17 @@ func readFile(t *testing.T, b *be, tablet int) block.Source {
 	return src
 }
 
+// cacheFile reads a file until it comes from the cache: a busy disk may refuse a
+// block.
+func cacheFile(t *testing.T, b *be, tablet int) {
+	t.Helper()
+	for readFile(t, b, tablet) != block.SourceLocal {
+		if err := b.cache.Flush(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 func alive(n int) func([]string) bool {
 	return func(lines []string) bool {
 		up := 0
@@ -79,10 +90,7 @@ func TestS85_WarmUpFromAMySQLClient(t *testing.T) {
 	reader := cachingBE(t, f, s3, map[string]string{"compute_group_id": "cg_r", "compute_group_name": "readers", "warm_up_from_peer": "true"})
 	until(t, db, "SHOW BACKENDS", alive(2))
 	for i := range files {
-		readFile(t, writer, i)
-	}
-	if err := writer.cache.Flush(t.Context()); err != nil {
-		t.Fatal(err)
+		cacheFile(t, writer, i)
 	}
 	writer.reporter.stop()
 	writer.reporter.report(t.Context(), time.Now()) // what it does every ten seconds
@@ -116,12 +124,9 @@ func TestS83_ScaleOutWarmsTheNewBackend(t *testing.T) {
 	first := cachingBE(t, f, s3, map[string]string{"enable_cache_read_from_peer": "true"})
 	until(t, db, "SHOW BACKENDS", alive(1))
 	for i := range files {
-		readFile(t, first, i)
+		cacheFile(t, first, i)
 	}
 	until(t, db, "SHOW TABLETS FROM 10001", func(lines []string) bool { return len(lines) == files })
-	if err := first.cache.Flush(t.Context()); err != nil {
-		t.Fatal(err)
-	}
 	gets := s3.Metrics().GETs
 	second := cachingBE(t, f, s3, map[string]string{"warm_up_from_peer": "true"})
 	until(t, db, "SHOW COMPUTE GROUPS", func(lines []string) bool { return strings.Contains(lines[0], "|FINISHED|") })

@@ -182,6 +182,33 @@ func TestS83_AssignedTabletsMoveOnlyWithTheirBackend(t *testing.T) {
 	})
 }
 
+// Heartbeats go on while somebody looks; the race detector watches.
+func TestS82_HeartbeatsGoOnWhileTabletsAreShown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFE(t)
+		a := beat("a", "cg")
+		f.hear(a)
+		f.holders(block.TabletRoute(1))
+		id := f.Backends()[0].BackendID
+		var beats sync.WaitGroup
+		beats.Go(func() {
+			for range 100 {
+				if _, err := f.Heartbeat(t.Context(), a); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+		for range 100 {
+			if of, err := f.TabletsOf(id, 10); err != nil || len(of) != 1 {
+				t.Errorf("%v, %v", of, err)
+			}
+			f.Groups()
+			f.Backends()
+		}
+		beats.Wait()
+	})
+}
+
 func TestS82_TabletNumCountsTheTabletsThatABackendServes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFE(t)

@@ -245,13 +245,11 @@ type TabletView struct {
 // TabletsOf returns the known tablets that a backend serves, in the order of
 // their ids: at most limit.
 func (d *Directory) TabletsOf(backendID int64, limit int) ([]TabletView, error) {
-	d.mu.Lock()
-	b := d.mu.byID[backendID]
-	d.mu.Unlock()
-	if b == nil {
+	groupID, ok := d.groupOf(backendID)
+	if !ok {
 		return nil, fmt.Errorf("%w backend %d", ErrUnknown, backendID)
 	}
-	g := d.current(time.Now()).group(b.Heartbeat.GroupID)
+	g := d.current(time.Now()).group(groupID)
 	var views []TabletView
 	for bucket := 0; g != nil && bucket < BucketCount; bucket++ {
 		for _, id := range d.tablets.appendIDs(nil, bucket) {
@@ -263,4 +261,15 @@ func (d *Directory) TabletsOf(backendID int64, limit int) ([]TabletView, error) 
 	}
 	slices.SortFunc(views, func(a, b TabletView) int { return cmp.Compare(a.TabletID, b.TabletID) })
 	return views[:min(limit, len(views))], nil
+}
+
+// groupOf returns the group that a backend belongs to.
+func (d *Directory) groupOf(backendID int64) (id string, ok bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	b := d.mu.byID[backendID]
+	if b == nil {
+		return "", false
+	}
+	return b.Heartbeat.GroupID, true
 }
