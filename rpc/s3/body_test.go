@@ -192,7 +192,7 @@ func TestBP_SlowClientsCostABoundedAmount(t *testing.T) {
 	}
 	ready.Wait()
 	more := alive() - before
-	if m := w.Metrics(); m.Cut != 0 || m.Streams < 10 {
+	if m := w.Metrics(); m.Cut != 0 || m.Streams < 2 { // two fill the budget when each reads far ahead
 		t.Errorf("%d answers were cut for a lack of memory, %d are under way", m.Cut, m.Streams)
 	}
 	if held := buffers.Metrics().LentBytes; held > 48*mb {
