@@ -159,7 +159,9 @@ func TestS86_TheLeaderIsKilledInTheMiddle(t *testing.T) {
 
 	leader, other = leaderOf(t, fes)
 	second := newBE("cg_r", 4*mib)
-	until(t, other.db, "SHOW COMPUTE GROUPS", func(lines []string) bool { return strings.Contains(lines[0], "|RUNNING|") })
+	until(t, other.db, "SHOW COMPUTE GROUPS", func(lines []string) bool {
+		return strings.Contains(lines[0], "|RUNNING|") && strings.Split(lines[0], "|")[10] != "0" // it has been counted
+	})
 	leader.kill()
 	killed = time.Now()
 	groups := until(t, other.db, "SHOW COMPUTE GROUPS", func(lines []string) bool { return strings.Contains(lines[0], "|FINISHED|") })
