@@ -19,7 +19,7 @@ OURS      = $$($(GO) list ./... | grep -v /kitex_gen)
 OUR_FILES = $$(find . -name '*.go' -not -path './rpc/kitex_gen/*')
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test check race raceall bench fuzz sim chaos clients gen clean
+.PHONY: help build demo test check race raceall bench fuzz sim chaos clients s3clients feclients gen clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## /  make \1\t/' | expand -t 16
@@ -71,7 +71,24 @@ chaos: build ## cut one node of a real cluster off for a minute (needs ip, and t
 	$(GO) build -trimpath -o bin/chaos ./fuzz/chaos
 	unshare -rn bin/chaos $(ARGS)
 
-clients: build ## run an FE's statements with the MySQL clients that people have (fetches them)
+# CLIENTS is where make clients installs what it runs; TPCH has generate.py,
+# queries.py and requirements.txt, SF is the scale factor of the data.
+CLIENTS ?= /tmp/headstart-clients
+TPCH    ?= ../shared/data/tpch
+SF      ?= 1
+
+clients: s3clients feclients ## run the clients that people have against real nodes
+
+s3clients: build ## run S3 clients, unchanged, through a BE (installs them below CLIENTS)
+	test -x $(CLIENTS)/v/bin/pip || python3 -m venv $(CLIENTS)/v
+	$(CLIENTS)/v/bin/pip -q install -r $(TPCH)/requirements.txt boto3 awscli s3cmd
+	test -d $(CLIENTS)/node_modules || { cd $(CLIENTS) && npm install --silent @aws-sdk/client-s3; }
+	cd bench/clients/miniogo && $(GO) build -o $(CLIENTS)/miniogo .
+	mkdir -p $(CLIENTS)/tpch && cp $(TPCH)/*.py $(CLIENTS)/tpch
+	test -d $(CLIENTS)/tpch/data || $(CLIENTS)/v/bin/python $(CLIENTS)/tpch/generate.py $(SF) $(CLIENTS)/tpch/data
+	$(GO) run ./bench/clients -dir $(CLIENTS) -tpch $(CLIENTS)/tpch $(ARGS)
+
+feclients: build ## run an FE's statements with the MySQL clients that people have (fetches them)
 	bench/feclients/run.sh bin/headstart
 
 gen: ## renew generated code and documents

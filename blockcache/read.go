@@ -79,6 +79,11 @@ func (v *volume) copyPart(n uint32, part []byte, off int, dst []byte) (got int, 
 	return got, err
 }
 
+// LeaseResident reports whether a lent block is in memory, for Lease.Resident.
+func (v *volume) LeaseResident(token uint64, lent []byte) bool {
+	return v.warm(slotOf(token), lent)
+}
+
 // stillThere tells whether bytes that were copied out of a lent block were there
 // when they were copied. Where the file was cut short they may have been zeros.
 // Either it still is short: then the block lies before its end and has the right

@@ -141,89 +141,31 @@ func scan(f file, size int, each func(n uint32, b []byte)) error {
 	}
 }
 
-// found is a record and the slot number that its place gives it.
-type found struct {
-	record
-	n uint32
-}
-
 // recover fills an empty volume from its files. The lock is taken when they have
-// been read; a block is found from the moment on that it is in the index.
+// been read; most blocks are found from the moment on that their record was.
 func (v *volume) recover() error {
-	size, err := v.blocks.Size()
-	if err != nil {
-		return fmt.Errorf("read the records of %s: %w", v.dir, err)
+	list, err := v.readRecords()
+	cells, cerr := scanCells(v.objects)
+	// Also when not all could be read: readers may have blocks already, and who
+	// lets go of those must find them in their places.
+	reserved := v.adopt(list, cells)
+	if err := errors.Join(err, cerr); err != nil {
+		return fmt.Errorf("read the metadata of %s: %w", v.dir, err)
 	}
-	list := make([]found, 0, min(size/recordSize, int64(maxSlots(v.capacity))))
-	err = scan(v.blocks, recordSize, func(n uint32, b []byte) {
-		f := found{n: n}
-		if n <= maxSlots(v.capacity) && f.decode(b) && int64(f.size) <= v.blockSize {
-			list = append(list, f)
-		}
-	})
-	if err != nil {
-		return fmt.Errorf("read the records of %s: %w", v.dir, err)
-	}
-	cells, err := scanCells(v.objects)
-	if err != nil {
-		return fmt.Errorf("read the objects of %s: %w", v.dir, err)
-	}
-	return v.adoptData(v.adopt(list, cells))
+	return v.adoptData(reserved)
 }
 
 // adopt takes over what the files say, and returns where the data ends on disk.
 func (v *volume) adopt(list []found, cells cellScan) int64 {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	list = v.enterLocked(v.pickLocked(list, cells.high))
+	list = v.pickLocked(list)
 	v.tileLocked(list)
 	v.enqueueLocked(list)
 	v.adoptCellsLocked(cells)
 	v.fitLocked(v.mu.space.high, v.mu.objects.high())
 	v.mu.reserved = pages(int64(v.mu.space.frontier) * unit)
 	return v.mu.reserved
-}
-
-// ordered returns the numbers of the elements of list by rising key.
-func ordered(list []found, key func(*found) uint32) []uint64 {
-	order := make([]uint64, len(list))
-	for i := range list {
-		order[i] = uint64(key(&list[i]))<<32 | uint64(i)
-	}
-	slices.Sort(order)
-	return order
-}
-
-// pickLocked returns the records that can be true, in the order of the file:
-// none beyond the capacity, and of two on the same bytes the younger one. The
-// slots of the others are wrong.
-func (v *volume) pickLocked(list []found, cells uint32) (kept []found) {
-	var high uint32
-	for i := range list {
-		v.mu.seq = max(v.mu.seq, list[i].seq)
-		high = max(high, list[i].n)
-	}
-	v.mu.wrong = nil
-	end := uint64(max(0, v.capacity-overhead(v.capacity)-metaBytes(high, cells))) / unit
-	kept = make([]found, 0, len(list))
-	for _, o := range ordered(list, func(f *found) uint32 { return f.start }) {
-		f := &list[uint32(o)]
-		if f.end() > end {
-			v.mu.wrong = append(v.mu.wrong, f.n)
-			continue
-		}
-		if len(kept) > 0 && uint64(f.start) < kept[len(kept)-1].end() {
-			last := &kept[len(kept)-1]
-			if f.seq < last.seq {
-				v.mu.wrong = append(v.mu.wrong, f.n)
-				continue
-			}
-			v.mu.wrong = append(v.mu.wrong, last.n)
-			kept = kept[:len(kept)-1]
-		}
-		kept = append(kept, *f)
-	}
-	return kept
 }
 
 // tileLocked lays the tiles of the blocks, in the order of the file, and
@@ -254,29 +196,6 @@ func (v *volume) tileLocked(list []found) {
 		p.frontier = f.start
 		p.append(f.n, unitsOf(int(f.size)))
 	}
-}
-
-// enterLocked makes the blocks known to readers, the first thing of all, and
-// returns those that are in the index: not what another directory holds as well,
-// and one of two copies, as a crash in the middle of a move leaves them.
-func (v *volume) enterLocked(list []found) (kept []found) {
-	v.index.reserve(len(list))
-	kept = list[:0]
-	for i := range list {
-		f := &list[i]
-		v.slots.grow(f.n)
-		s := v.slots.at(f.n)
-		s.id, s.start, s.size, s.crc, s.queue, s.born = f.id, f.start, f.size, f.crc, f.queue, v.mu.age
-		s.state.Store(slotUnchecked)
-		h := hashID(f.id)
-		if _, ok := v.index.put(f.id, h, makeWord(h, v.number, f.n)); !ok {
-			s.state.Store(slotVacant)
-			v.mu.wrong = append(v.mu.wrong, f.n)
-			continue
-		}
-		kept = append(kept, *f)
-	}
-	return kept
 }
 
 // enqueueLocked puts the blocks into their queues, oldest first.

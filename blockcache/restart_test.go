@@ -2,6 +2,7 @@ package blockcache
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"os"
 	"path/filepath"
@@ -138,5 +139,80 @@ func TestRR07_CleanStopKeepsAll(t *testing.T) {
 	}
 	if len(held) < 200 {
 		t.Errorf("the test holds %d blocks only", len(held))
+	}
+}
+
+// readHook is a file that asks somebody before it is scanned.
+type readHook struct {
+	file
+	before func()
+}
+
+func (f readHook) ReadAt(p []byte, off int64) (int, error) {
+	if off > 0 {
+		f.before()
+	}
+	return f.file.ReadAt(p, off)
+}
+
+// Two records speak of the same bytes, as a power cut may leave them. The younger
+// one holds, unless a reader has found the older one right before it was looked at:
+// what is lent out stays.
+func TestS53_RecordsThatContradictEachOther(t *testing.T) {
+	for _, read := range []bool{false, true} {
+		o := options(t.TempDir(), 4<<20, 64*kib)
+		c := open(t, o)
+		offer(c, 1, 0, 64*kib, block.QueueNormal)
+		flush(t, c)
+		_ = c.Close()
+		f, err := os.OpenFile(filepath.Join(o.Paths[0].Dir, blocksName), os.O_RDWR, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var b [recordSize]byte
+		(&record{seq: 1000, id: id(2, 0), start: 63, size: 64 * kib}).encode(&b)
+		_, err = f.WriteAt(b[:], recordOffset(2))
+		if err := errors.Join(err, f.Close()); err != nil {
+			t.Fatal(err)
+		}
+		var c2 *Cache
+		var lease block.Lease
+		ready := make(chan struct{})
+		o.OpenWait = time.Nanosecond
+		o.open = func(dir *os.Root, name string) (file, error) {
+			f, err := openDiskFile(dir, name)
+			if name != objectsName || !read {
+				return f, err
+			}
+			return readHook{f, func() {
+				<-ready
+				if !lease.Valid() {
+					lease, _ = c2.Get(id(1, 0))
+				}
+			}}, err
+		}
+		c2 = open(t, o)
+		close(ready)
+		if err := c2.AwaitLoaded(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		invariants(t, c2)
+		if lease.Valid() != read {
+			t.Fatal("the block was not found while the directory was read")
+		}
+		lacks(t, c2, 2, 0) // its bytes never were there
+		if read {
+			if !bytes.Equal(bytesOf(t, &lease), content(id(1, 0), 64*kib)) {
+				t.Error("the lease has wrong bytes")
+			}
+			has(t, c2, 1, 0, 64*kib)
+		} else {
+			lacks(t, c2, 1, 0)
+		}
+		for i := range 40 {
+			offer(c2, 10+i, 0, 64*kib, block.QueueNormal)
+		}
+		flush(t, c2)
+		invariants(t, c2)
 	}
 }

@@ -330,7 +330,9 @@ func (v *volume) drop(n uint32) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	s := v.slots.at(n)
-	if v.mu.closed || s.state.Load() == slotDying {
+	// While the directory is read its blocks have no place yet: what is wrong with
+	// one is found again.
+	if v.mu.closed || v.mu.down || s.state.Load() == slotDying {
 		return false
 	}
 	v.pushLocked(job{kind: jobErase, list: []uint32{n}})

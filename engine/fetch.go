@@ -31,7 +31,9 @@ type mode struct {
 	asked shards.Snapshot
 	// missed is set by the first run of the read that all of asked lack.
 	missed *atomic.Bool
-	query  *profile.Query
+	// owner is asked to fill, as a peer of the fill group is.
+	owner block.Addr
+	query *profile.Query
 	// trace is the timeline of the read, nil for none.
 	trace *timeline.Read
 	// spare, when not nil, is how a read goes on that object storage has failed.
@@ -57,10 +59,10 @@ func (e *Engine) decide(req *block.Read, query *profile.Query, trace *timeline.R
 		e.lookUp(req.Route, query)
 		return alone
 	case shards.Ready:
-		return mode{flights: e.races, peers: true, asked: snap, missed: new(atomic.Bool), query: query, trace: trace}
+		return mode{flights: e.races, peers: true, asked: snap, missed: new(atomic.Bool), owner: req.Owner, query: query, trace: trace}
 	case shards.Slow:
 		// All of them lose their races: they are asked when object storage fails (S37).
-		alone.spare = &mode{flights: e.races, peers: true, asked: snap, missed: new(atomic.Bool), query: query, trace: trace}
+		alone.spare = &mode{flights: e.races, peers: true, asked: snap, missed: new(atomic.Bool), owner: req.Owner, query: query, trace: trace}
 	}
 	return alone
 }

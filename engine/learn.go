@@ -14,20 +14,24 @@ import (
 	"headstart/engine/timeline"
 )
 
-// stale reports that an object which may change was learned too long ago.
-func (e *Engine) stale(known *object.Known, version block.Version) bool {
+// stale reports that an object which may change was learned too long ago for a
+// read of that version with that MaxAge.
+func (e *Engine) stale(known *object.Known, version block.Version, maxAge time.Duration) bool {
 	if version == block.Immutable {
 		return false
 	}
-	ms := e.Settings.ExternalRevalidateMS.Load()
-	return ms >= 0 && time.Since(known.Learned) >= time.Duration(ms)*time.Millisecond
+	if maxAge == 0 {
+		ms := e.Settings.ExternalRevalidateMS.Load()
+		return ms >= 0 && time.Since(known.Learned) >= time.Duration(ms)*time.Millisecond
+	}
+	return maxAge > 0 && time.Since(known.Learned) >= maxAge
 }
 
 // Current returns what the node knows of the object as it is now, nil when that
 // is nothing or too old to be relied on.
 func (e *Engine) Current(o block.Object, version block.Version) *object.Known {
 	known := e.objects.Get(object.KeyOf(o, version))
-	if known == nil || e.stale(known, version) {
+	if known == nil || e.stale(known, version, 0) {
 		return nil
 	}
 	return known
@@ -39,9 +43,11 @@ func (e *Engine) Current(o block.Object, version block.Version) *object.Known {
 func (e *Engine) resolve(ctx context.Context, r *Reader) (known *object.Known, first slot, err error) {
 	key := object.KeyOf(r.req.Object, r.req.Version)
 	for again := 0; ; again++ {
+		// A peer may still hold what has changed.
+		r.req.NoPeer = r.req.NoPeer || e.objects.Changed(key)
 		known = e.objects.Get(key)
 		switch {
-		case known != nil && !e.stale(known, r.req.Version):
+		case known != nil && !e.stale(known, r.req.Version, r.req.MaxAge):
 			return known, slot{}, nil
 		case again > maxAgain:
 			return nil, slot{}, r.fail(flight.ErrRetry)
@@ -60,6 +66,10 @@ func (e *Engine) resolve(ctx context.Context, r *Reader) (known *object.Known, f
 		}
 		e.count.wastedBytes.Add(f.Leave())
 		if known = e.objects.Get(key); known != nil && err == nil {
+			if first.lease.Valid() && first.result.Base != known.Base { // younger news came in between
+				first.lease.Release()
+				first = slot{}
+			}
 			return known, first, nil
 		}
 		first.lease.Release()
@@ -117,15 +127,20 @@ func (e *Engine) startLearning(r *Reader, key object.Key, known *object.Known, f
 // word on whether it still is the one.
 const revalidateTimeout = time.Second
 
-// revalidate asks the store whether the object still is what we know. A store
-// that does not answer leaves the old version in use: it is whole, if old.
+// revalidate asks the store whether the object still is what we know, or what it
+// is when known is nil. A store that does not answer leaves the old version in
+// use: it is whole, if old.
 func (e *Engine) revalidate(fetch *flight.Fetch, key object.Key, known *object.Known, f *flight.Flight) {
 	defer fetch.End()
 	defer context.AfterFunc(e.ctx, fetch.End)()
 	result := flight.Result{Err: flight.ErrRetry}
 	defer func() { f.Land(result) }()
-	ctx, cancel := context.WithTimeout(fetch.Context(), revalidateTimeout)
+	ctx, cancel := fetch.Context(), context.CancelFunc(func() {})
+	if known != nil {
+		ctx, cancel = context.WithTimeout(ctx, revalidateTimeout)
+	}
 	defer cancel()
+	asked := time.Now()
 	meta, err := e.head(ctx, key.Object)
 	switch {
 	case e.ctx.Err() != nil:
@@ -133,18 +148,23 @@ func (e *Engine) revalidate(fetch *flight.Fetch, key object.Key, known *object.K
 		return // and not what is known: nobody has said that it still holds
 	case fetch.Context().Err() != nil:
 		return // nobody waits any more
+	case known == nil && err != nil:
+		result.Err = err
+		return
 	case errors.Is(err, block.ErrNotFound), errors.Is(err, block.ErrDenied):
 		e.forget(key, known)
 		result.Err = err
 		return
+	case err != nil && e.objects.Get(key) != known:
+		return // news came in between: ask again
 	case err != nil:
 		e.count.staleMetaUsed.Add(1)
 		meta = known.Meta
-	case meta.Version != known.Meta.Version:
+	case known != nil && meta.Version != known.Meta.Version:
 		e.count.changed.Add(1)
 		e.Cache.DropObject(known.Base, e.geometry.Blocks(known.Meta.Size))
 	}
-	e.objects.Learn(key, meta, time.Now())
+	e.objects.LearnAsked(key, meta, asked, time.Now())
 	result.Err = nil
 }
 
@@ -168,11 +188,11 @@ func (t *task) learn(meta block.Meta, piece block.Piece, res flight.Result) bool
 	}
 	// A peer does not say how long ago it has learned, and a chain of peers could
 	// pass on for ever what has changed: this read goes by it, the next one looks.
-	learned := time.Time{}
+	asked, learned := time.Time{}, time.Time{}
 	if t.direct || res.Source == block.SourceStore {
-		learned = time.Now()
+		asked, learned = t.started, time.Now()
 	}
-	t.known = t.e.objects.Learn(object.KeyOf(t.req.Object, t.req.Meta.Version), meta, learned)
+	t.known = t.e.objects.LearnAsked(object.KeyOf(t.req.Object, t.req.Meta.Version), meta, asked, learned)
 	table := t.mode.flights
 	for i := range uint64(block.MaxRun) {
 		index := t.req.Run.First + i
@@ -184,6 +204,7 @@ func (t *task) learn(meta block.Meta, piece block.Piece, res flight.Result) bool
 		t.flights[i] = table.Carry(t.known.Base.At(index), t.fetch)
 	}
 	t.e.growth.Grow(t.known.Base, t.req.Run, 0, 1, time.Since(t.e.began))
+	res.Base = t.known.Base
 	if piece.Buf != nil {
 		t.keep(piece)
 		res.Buf = piece.Buf.Retain()

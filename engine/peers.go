@@ -276,7 +276,7 @@ func (p *peerLeg) ask(c shards.Candidate, ticket shards.Ticket, run block.Run, w
 	req := *p.req
 	req.Run, req.Wait = run, wait
 	limit := s.PeerReadRPCTimeoutMS.Load()
-	if p.fillGroup != "" && p.fillGroup == c.GroupID {
+	if p.fillGroup != "" && p.fillGroup == c.GroupID || p.mode.owner == c.Addr {
 		req.Fill = true
 		limit = s.PeerServerCacheFillTimeoutMS.Load()
 	}

@@ -19,7 +19,7 @@ func TestS42_TheStoresSideOfRacesHasAPoolOfItsOwn(t *testing.T) {
 		known := len(w.gets())
 		w.e.RaceGets.SetLimit(slots)
 		w.know(tablet(), candidate(1, "cg_a"))
-		w.peer(1, serves(50*time.Millisecond))
+		w.peer(1, serves(48*time.Millisecond)) // not when a refused hedge asks again
 		sources := make(chan block.Source, races)
 		for i := range races {
 			go func() { // ends with its read

@@ -112,7 +112,7 @@ func (e *Engine) copyLocal(req *block.Read, dst []byte) (n int, blocks int64, kn
 		return 0, 0, nil, true
 	}
 	known = e.objects.Get(object.KeyOf(req.Object, req.Version))
-	if known == nil || e.stale(known, req.Version) {
+	if known == nil || e.stale(known, req.Version, req.MaxAge) {
 		return 0, 0, nil, false
 	}
 	rng, ok := e.clamp(req, 0, known.Meta.Size)
@@ -370,7 +370,10 @@ func (r *Reader) book(s *slot, n int) {
 // read goes in runs and not block by block.
 func (r *Reader) ask() {
 	window := uint64(r.e.Window)
-	if len(r.ring) > r.e.Window/2 {
+	if r.req.Window > 0 {
+		window = min(window, uint64(r.req.Window))
+	}
+	if uint64(len(r.ring)) > window/2 {
 		return
 	}
 	end := min(r.rng.First+r.rng.Count, r.next+window)

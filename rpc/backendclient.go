@@ -194,3 +194,25 @@ func (c *Client) Hot(ctx context.Context, addr block.Addr, tablets []uint64) (pl
 	}
 	return placement.HotReply{BlockSize: rep.BlockSize, Objects: hotOf(rep.Objects)}, nil
 }
+
+// Forget tells the node at addr that somebody has changed objects. What is too much
+// for one request goes in several.
+func (c *Client) Forget(ctx context.Context, addr block.Addr, objects []block.Object) error {
+	for len(objects) > 0 {
+		req := &headstart.ForgetRequest{Base: c.caller.request()}
+		for bytes := 0; len(objects) > 0; objects = objects[1:] {
+			o := wireObject(objects[0])
+			if n := o.BLength(); bytes+n <= maxOrder || bytes == 0 {
+				bytes += n
+			} else {
+				break
+			}
+			req.Objects = append(req.Objects, o)
+		}
+		var result headstart.BackendForgetResult
+		if _, err := ask(ctx, c.caller, addr, methodForget, maxConfig, &headstart.BackendForgetArgs{Req: req}, &result, result.GetSuccess); err != nil {
+			return err
+		}
+	}
+	return nil
+}

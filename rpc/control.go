@@ -11,7 +11,8 @@ import (
 	"headstart/shards/placement"
 )
 
-// Control is what a BE does for FEs, and Hot for BEs that warm up.
+// Control is what a BE does for FEs, Hot for BEs that warm up, and Forget for BEs
+// through which objects were written.
 type Control interface {
 	// Warm takes the call's batches, and returns the progress of all those that
 	// it starts or asks about.
@@ -20,6 +21,8 @@ type Control interface {
 	List(context.Context, placement.ListCall) (placement.ListReply, error)
 	// Hot returns what the BE has cached of tablets.
 	Hot(ctx context.Context, tablets []uint64) (placement.HotReply, error)
+	// Forget drops what the BE knows of objects that somebody has changed.
+	Forget(ctx context.Context, objects []block.Object) error
 	// ShowConfig returns all keys, secrets masked.
 	ShowConfig(context.Context) ([]placement.ConfigItem, error)
 	// SetConfig changes keys: all or, with an error, none.
@@ -42,6 +45,10 @@ func backendMethods() map[string]serviceinfo.MethodInfo {
 		}),
 		methodHot: method(func(s *Server, ctx context.Context, a *headstart.BackendHotArgs, r *headstart.BackendHotResult) error {
 			r.Success = s.hot(ctx, orEmpty(a.Req))
+			return nil
+		}),
+		methodForget: method(func(s *Server, ctx context.Context, a *headstart.BackendForgetArgs, r *headstart.BackendForgetResult) error {
+			r.Success = s.forget(ctx, orEmpty(a.Req))
 			return nil
 		}),
 		methodShowConfig: method(func(s *Server, ctx context.Context, a *headstart.BackendShowConfigArgs, r *headstart.BackendShowConfigResult) error {
@@ -109,6 +116,21 @@ func (s *Server) hot(ctx context.Context, req *headstart.HotRequest) *headstart.
 		var hot placement.HotReply
 		hot, err = c.Hot(ctx, tabletsOf(req.Tablets))
 		rep.Objects, rep.BlockSize = wireHot(hot.Objects), hot.BlockSize
+	}
+	rep.Failure = failureOf(err)
+	return rep
+}
+
+// forget serves Forget.
+func (s *Server) forget(ctx context.Context, req *headstart.ForgetRequest) *headstart.ForgetReply {
+	rep := &headstart.ForgetReply{Base: s.base()}
+	c, err := s.control(ctx, req.GetBase())
+	if err == nil {
+		objects := make([]block.Object, len(req.Objects))
+		for i, o := range req.Objects {
+			objects[i] = objectOf(orEmpty(o))
+		}
+		err = c.Forget(ctx, objects)
 	}
 	rep.Failure = failureOf(err)
 	return rep

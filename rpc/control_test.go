@@ -24,7 +24,9 @@ type fakeControl struct {
 	listed  placement.ListCall
 	set     map[string]string
 	persist bool
-	err     error
+	// forgotten are the objects of all Forgets.
+	forgotten []block.Object
+	err       error
 }
 
 func (c *fakeControl) Warm(_ context.Context, call placement.WarmCall) (progress []placement.WarmProgress, _ error) {
@@ -51,6 +53,11 @@ func (c *fakeControl) Hot(_ context.Context, tablets []uint64) (placement.HotRep
 		})
 	}
 	return reply, c.err
+}
+
+func (c *fakeControl) Forget(_ context.Context, objects []block.Object) error {
+	c.forgotten = append(c.forgotten, objects...)
+	return c.err
 }
 
 func (c *fakeControl) ShowConfig(context.Context) ([]placement.ConfigItem, error) {
@@ -208,5 +215,30 @@ func TestAGeneratedBackendClientIsServed(t *testing.T) {
 	rep, err := c.SetConfig(within5s(t), &headstart.SetConfigRequest{Base: base, Values: map[string]string{"a": "3"}})
 	if err != nil || rep.Failure != nil || control.set["a"] != "3" {
 		t.Errorf("%v, %v, %v", rep, err, control.set)
+	}
+}
+
+// TestForget: objects arrive whole, however many they are.
+func TestForget(t *testing.T) {
+	control, addr, _ := startBackend(t, "secret")
+	c, err := NewClient(ClientOptions{Identity: identity("be-2", "c1", "secret"), Alloc: (&memory{}).alloc})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	var objects []block.Object
+	for i := range 1000 {
+		objects = append(objects, block.Object{Store: "s3", Bucket: "b", Key: fmt.Sprintf("%s/%d", strings.Repeat("k", 500), i)})
+	}
+	if err := c.Forget(t.Context(), addr, objects); err != nil || !reflect.DeepEqual(control.forgotten, objects) {
+		t.Errorf("%d of %d objects, %v", len(control.forgotten), len(objects), err)
+	}
+	stranger, err := NewClient(ClientOptions{Identity: identity("be-3", "c1", "wrong"), Alloc: (&memory{}).alloc})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stranger.Close()
+	if err := stranger.Forget(t.Context(), addr, objects[:1]); !errors.Is(err, block.ErrRefused) {
+		t.Errorf("a stranger: %v", err)
 	}
 }

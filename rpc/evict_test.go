@@ -82,7 +82,7 @@ func TestRPC05_LC05_ASlowReaderGetsItsBytesWhileTheCacheTurnsOver(t *testing.T) 
 		t.Errorf("the slot was held for %v more", took)
 	}
 	want := content("ours", 0, size)
-	if at := bytes.Index(all, want[:64]); at < 0 || !bytes.Equal(all[at:at+size], want) {
+	if at := bytes.Index(all, want[:64]); at < 0 || !bytes.HasPrefix(all[at:], want) {
 		t.Error("the reader has got bytes of another block")
 	}
 	if m := cache.Metrics(); m.Evicted == 0 {
@@ -97,7 +97,7 @@ func drainSlowly(t *testing.T, c net.Conn, size int) []byte {
 	var all bytes.Buffer
 	for all.Len() < size+400 { // the head and the end are less than this together
 		<-tick.C
-		c.SetReadDeadline(time.Now().Add(time.Second))
+		c.SetReadDeadline(time.Now().Add(5 * time.Second))
 		if _, err := io.CopyN(&all, c, 1<<10); err != nil {
 			break
 		}

@@ -31,6 +31,7 @@ const (
 	methodWarm       = "Warm"
 	methodList       = "List"
 	methodHot        = "Hot"
+	methodForget     = "Forget"
 	methodShowConfig = "ShowConfig"
 	methodSetConfig  = "SetConfig"
 )

@@ -46,6 +46,9 @@ func Replay(row Row, tmp string) (hits int, err error) {
 	if n := r.cache.Metrics().Blocks; n > row.Size {
 		return 0, fmt.Errorf("%s: the cache holds %d blocks", row, n)
 	}
+	if n := r.cache.Metrics().Corrupt; n > 0 {
+		return 0, fmt.Errorf("%s: %d blocks were dropped as corrupt", row, n)
+	}
 	return hits, nil
 }
 
@@ -111,6 +114,7 @@ func (r *replay) access(key uint64) (bool, error) {
 		return true, nil
 	}
 	b := block.NewBuf(r.bytes, nil)
+	b.Seal() // or the scrubber takes it out
 	defer b.Release()
 	if !r.cache.Offer(&blockcache.Entry{Object: r.object, Meta: r.meta, ID: id}, b) {
 		return false, fmt.Errorf("block %d was refused", key)

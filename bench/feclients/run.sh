@@ -28,6 +28,7 @@ for be in be1 be2; do
 host = 127.0.0.1
 webserver_port = 0
 brpc_port = 0
+s3_port = 0
 s3_port = -1
 fe_endpoints = 127.0.0.1:$(port fe rpc_port)
 heartbeat_interval_ms = 50

@@ -159,20 +159,19 @@ func overloadOnce(t io.Writer, policy string, phases []phase, profiles string) e
 	if err != nil {
 		return err
 	}
-	c, err := rpc.NewClient(rpc.ClientOptions{
-		Identity: identity("client"), Alloc: buffers.Get, MaxConnsPerAddr: 8192, ConnectTimeout: time.Second,
-	})
+	f, err := newFleet(buffers.Get)
 	if err != nil {
 		return err
 	}
-	defer c.Close()
+	defer f.close()
+	f.connect(to)
 	before, err := s.usage()
 	if err != nil {
 		return err
 	}
 	for _, p := range phases {
 		began := time.Now()
-		all := offer(c, to, p)
+		all := f.offer(to, p)
 		u, err := s.usage()
 		if err != nil {
 			return err
@@ -187,15 +186,58 @@ func overloadOnce(t io.Writer, policy string, phases []phase, profiles string) e
 	return nil
 }
 
+// fleet is the nodes that call, each with no more connections than a node has to
+// another by default.
+type fleet struct{ nodes []*rpc.Client }
+
+const (
+	fleetSize = 8
+	fleetConn = 256
+)
+
+func newFleet(alloc func(int) (*block.Buf, error)) (*fleet, error) {
+	f := &fleet{}
+	for i := range fleetSize {
+		c, err := rpc.NewClient(rpc.ClientOptions{
+			Identity: identity(fmt.Sprint("client", i)), Alloc: alloc, MaxConnsPerAddr: fleetConn, ConnectTimeout: time.Second,
+		})
+		if err != nil {
+			f.close()
+			return nil, err
+		}
+		f.nodes = append(f.nodes, c)
+	}
+	return f, nil
+}
+
+func (f *fleet) close() {
+	for _, c := range f.nodes {
+		c.Close()
+	}
+}
+
+// connect makes the connections that an overload needs: it is the queue that is
+// to be measured.
+func (f *fleet) connect(to block.Addr) {
+	var wg sync.WaitGroup
+	for _, c := range f.nodes {
+		for range fleetConn {
+			wg.Go(func() { callOnce(c, to) }) // ends with its call
+		}
+	}
+	wg.Wait()
+}
+
 // offer makes the calls of one phase and waits for their answers.
-func offer(c *rpc.Client, to block.Addr, p phase) (all []outcome) {
+func (f *fleet) offer(to block.Addr, p phase) (all []outcome) {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	rate := p.times * float64(capacity)
-	start := time.Now()
-	for next := time.Duration(0); next < p.lasts; {
+	start, n := time.Now(), 0
+	for next := time.Duration(0); next < p.lasts; n++ {
 		next += time.Duration(rand.ExpFloat64() * float64(time.Second) / rate)
 		time.Sleep(next - time.Since(start))
+		c := f.nodes[n%len(f.nodes)]
 		wg.Go(func() {
 			o := callOnce(c, to)
 			mu.Lock()

@@ -1,17 +1,19 @@
 module headstart/bench/rivals
 
-go 1.26.0
-
-require headstart v0.0.0
+go 1.26.8
 
 require (
-	github.com/Yiling-J/theine-go v0.6.3 // indirect
+	github.com/Yiling-J/theine-go v0.6.3
+	github.com/dgraph-io/ristretto/v2 v2.4.2
+	github.com/maypok86/otter/v2 v2.4.0
+	github.com/puzpuzpuz/xsync/v3 v3.5.1
+	headstart v0.0.0
+)
+
+require (
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
-	github.com/dgraph-io/ristretto/v2 v2.4.2 // indirect
 	github.com/dustin/go-humanize v1.0.1 // indirect
-	github.com/klauspost/cpuid/v2 v2.2.9 // indirect
-	github.com/maypok86/otter/v2 v2.4.0 // indirect
-	github.com/puzpuzpuz/xsync/v3 v3.5.1 // indirect
+	github.com/klauspost/cpuid/v2 v2.3.0 // indirect
 	github.com/zeebo/xxh3 v1.0.2 // indirect
 	golang.org/x/sys v0.50.0 // indirect
 )

@@ -107,6 +107,7 @@ func Sections() []Section {
 		{"Access", accessKeys()},
 		{"FE", feKeys()},
 		{"Object storage", storeKeys()},
+		{"S3 front", frontKeys()},
 		{"Peer read: switches and race", peerKeys()},
 		{"Peer read: candidates", candidateKeys()},
 		{"Peer read: serving side and fills", servingKeys()},

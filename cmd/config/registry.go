@@ -28,7 +28,7 @@ func nodeKeys() []Key {
 		port("webserver_port", "8040", BE, "HTTP port of a BE: /read, /api, /metrics, health, pprof and the console."),
 		port("brpc_port", "8060", BE, "Port that BEs speak to each other on; it answers GET /vars as well."),
 		{Name: "s3_port", Kind: Int, Default: "8050", Min: -1, Max: maxPort, Unit: "port", Static: true,
-			Help: "Port of the S3-compatible read front; -1 switches it off."},
+			Help: "Port of the S3 front; -1 switches it off."},
 		shownPort("be_port", "9060", "Shown as BePort in SHOW BACKENDS; not opened."),
 		shownPort("heartbeat_service_port", "9050", "Shown as HeartbeatPort in SHOW BACKENDS; not opened."),
 		shownPort("arrow_flight_sql_port", "-1", "Shown as ArrowFlightSqlPort in SHOW BACKENDS; not opened."),

@@ -150,7 +150,7 @@ func takes(k Key, text string) bool {
 	const names = "abc 1e99 9223372036854775807 9223372036854775808 true TRUE 1 1.5 0x10 1_000 NaN"
 	fine := map[string]string{
 		formReachable: names, formListen: names, formID: names + " -1", formIDs: names + " -1",
-		"a directory": names + " -1 ün \u2603 a_b +5", formPatterns: names + " -1 ün \u2603 a_b +5",
+		"a directory": names + " -1 ün \u2603 a_b +5", formPatterns: names + " -1 ün \u2603 a_b +5", formHosts: names,
 	}
 	inRange := func(n int64) bool { return n >= k.Min && n <= k.Max && (k.Step == 0 || n%k.Step == 0) }
 	switch {

@@ -22,6 +22,7 @@ import (
 	"headstart/pools"
 	"headstart/rpc"
 	"headstart/rpc/admin"
+	"headstart/rpc/s3"
 	"headstart/shards"
 )
 
@@ -47,31 +48,34 @@ type be struct {
 	tokens admin.Tokens
 
 	httpLn, brpcLn net.Listener
-	identity       *rpc.Identity
-	tls            *rpc.TLS
-	buffers        *pools.Buffers
-	races          *pools.Tokens
-	raceGets       *pools.Tokens
-	fills          *pools.Shares
-	groupBytes     *pools.Shares
-	queue          *pools.Queue
-	cacheSettings  *blockcache.Settings
-	cache          *blockcache.Cache
-	origin         *objstore.Store
-	breakers       *shards.Breakers
-	table          *shards.Table
-	upkeep         *upkeep
-	peers          *rpc.Client
-	fes            *rpc.DirectoryClient
-	profiles       *profile.Profiles
-	timelines      *timeline.Log
-	engine         *engine.Engine
-	serving        *fill.Server
-	warm           *warmup.Service
-	rpc            *rpc.Server
-	http           *admin.BE
-	agent          *agent
-	reporter       *reporter
+	// s3Ln and front are nil where s3_port is off.
+	s3Ln          net.Listener
+	front         *s3.Front
+	identity      *rpc.Identity
+	tls           *rpc.TLS
+	buffers       *pools.Buffers
+	races         *pools.Tokens
+	raceGets      *pools.Tokens
+	fills         *pools.Shares
+	groupBytes    *pools.Shares
+	queue         *pools.Queue
+	cacheSettings *blockcache.Settings
+	cache         *blockcache.Cache
+	origin        *objstore.Store
+	breakers      *shards.Breakers
+	table         *shards.Table
+	upkeep        *upkeep
+	peers         *rpc.Client
+	fes           *rpc.DirectoryClient
+	profiles      *profile.Profiles
+	timelines     *timeline.Log
+	engine        *engine.Engine
+	serving       *fill.Server
+	warm          *warmup.Service
+	rpc           *rpc.Server
+	http          *admin.BE
+	agent         *agent
+	reporter      *reporter
 
 	started time.Time
 	line    readyLine
@@ -79,7 +83,7 @@ type be struct {
 }
 
 func startBE(ctx context.Context, conf *config.Set, log *slog.Logger) (_ *be, err error) {
-	b := &be{conf: conf, log: log, started: time.Now(), errs: make(chan error, 2)}
+	b := &be{conf: conf, log: log, started: time.Now(), errs: make(chan error, 3)}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, b.drain(ctx))
@@ -91,6 +95,11 @@ func startBE(ctx context.Context, conf *config.Set, log *slog.Logger) (_ *be, er
 	}
 	if b.brpcLn, err = listen(conf, "brpc_port"); err != nil {
 		return nil, err
+	}
+	if conf.Int("s3_port") >= 0 {
+		if b.s3Ln, err = listen(conf, "s3_port"); err != nil {
+			return nil, err
+		}
 	}
 	logBudget(conf, log)
 	steps := []func(context.Context) error{b.openPools, b.openCache, b.openStore, b.openPeers, b.openEngine, b.openWarmUp, b.serve}
@@ -233,9 +242,12 @@ func (b *be) serve(context.Context) (err error) {
 	})
 	b.rpc, err = rpc.NewServer(rpc.ServerOptions{
 		Listener: b.brpcLn, Identity: b.identity, ReadToken: b.readToken, GroupBytes: b.groupBytes, TLS: b.tls,
-		HTTP: b.http.ServeVars, Control: &control{nodeConfig{c}, b.warm, b.origin}, Logger: b.log,
+		HTTP: b.http.ServeVars, Control: &control{b.engine, nodeConfig{c}, b.warm, b.origin}, Logger: b.log,
 	}, b.serving)
 	if err != nil {
+		return err
+	}
+	if b.front, err = b.newFront(); err != nil {
 		return err
 	}
 	go func() { b.errs <- b.rpc.Serve() }()          // ended by drain
@@ -243,6 +255,10 @@ func (b *be) serve(context.Context) (err error) {
 	b.line = readyLine{
 		Event: "ready", Role: "be", PID: os.Getpid(), Host: c.String("host"),
 		WebserverPort: portOf(b.httpLn), BrpcPort: portOf(b.brpcLn),
+	}
+	if b.front != nil {
+		go func() { b.errs <- b.front.Serve(b.s3Ln) }() // ended by drain
+		b.line.S3Port = portOf(b.s3Ln)
 	}
 	if b.fes != nil {
 		b.agent = startAgent(b.fes, b.heartbeat, c, b.log)
@@ -280,6 +296,11 @@ func (b *be) drain(ctx context.Context) error {
 		errs = append(errs, b.rpc.Shutdown(ctx))
 	} else if b.brpcLn != nil {
 		errs = append(errs, b.brpcLn.Close())
+	}
+	if b.front != nil {
+		errs = append(errs, b.front.Shutdown(ctx))
+	} else if b.s3Ln != nil {
+		errs = append(errs, b.s3Ln.Close())
 	}
 	if b.http != nil {
 		errs = append(errs, b.http.Shutdown(ctx))

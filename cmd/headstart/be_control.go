@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"headstart/engine"
 	"headstart/engine/block"
 	"headstart/engine/objstore"
 	"headstart/engine/warmup"
@@ -11,8 +12,9 @@ import (
 	"headstart/shards/placement"
 )
 
-// control is what a BE does for FEs.
+// control is what a BE does for FEs and for other BEs.
 type control struct {
+	engine *engine.Engine
 	config nodeConfig
 	warm   *warmup.Service
 	origin *objstore.Store
@@ -67,4 +69,12 @@ func (c *control) List(ctx context.Context, call placement.ListCall) (placement.
 // Hot implements rpc.Control.
 func (c *control) Hot(_ context.Context, tablets []uint64) (placement.HotReply, error) {
 	return c.warm.Hot(tablets), nil
+}
+
+// Forget implements rpc.Control.
+func (c *control) Forget(_ context.Context, objects []block.Object) error {
+	for _, o := range objects {
+		c.engine.Changed(o)
+	}
+	return nil
 }

@@ -109,6 +109,13 @@ func (b *be) wireMetrics() admin.Wire {
 		ServerConns: int64(served.Conns), ServerCalls: served.Calls, ServerRefused: served.Refused,
 		ServerCancels: served.Cancels, ServerBadFrames: served.BadFrames, ServerBytes: served.Bytes,
 	}
+	w.S3Forwards = int64(s3.Forwards)
+	if b.front != nil {
+		f := b.front.Metrics()
+		w.FrontRequests, w.FrontErrors, w.FrontDenied, w.FrontPassed, w.FrontChanged = f.Requests, f.Errors, f.Denied, f.Passed, f.Changed
+		w.FrontAbandoned, w.FrontCut, w.FrontBytes, w.FrontStreams = f.Abandoned, f.Cut, f.Bytes, f.Streams
+		w.FrontLocal, w.FrontPeer, w.FrontStore = f.Local, f.Peer, f.Store
+	}
 	for r := range objstore.Reasons {
 		w.S3Errors = append(w.S3Errors, admin.Reason{Name: r.String(), Count: int64(s3.Errors[r])})
 	}

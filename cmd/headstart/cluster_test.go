@@ -131,7 +131,7 @@ func (c *testCluster) startBE(group string, keys map[string]string) *be {
 	c.t.Helper()
 	name := fmt.Sprintf("be-%d", len(c.bes)+1)
 	all := map[string]string{
-		"host": "127.0.0.1", "webserver_port": "0", "brpc_port": "0", "s3_port": "-1",
+		"host": "127.0.0.1", "webserver_port": "0", "brpc_port": "0", "s3_port": "0",
 		"fe_endpoints": net.JoinHostPort("127.0.0.1", strconv.Itoa(c.fe.line.RPCPort)), "heartbeat_interval_ms": "50",
 		"compute_group_id": group, "compute_group_name": "name_of_" + group, "cluster_token": "secret",
 		"s3_endpoint": c.store.URL(), "s3_bucket": "bucket", "s3_access_key": "a", "s3_secret_key": "b",

@@ -57,6 +57,7 @@ type readyLine struct {
 	Host          string `json:"host"`
 	WebserverPort int    `json:"webserver_port,omitempty"`
 	BrpcPort      int    `json:"brpc_port,omitempty"`
+	S3Port        int    `json:"s3_port,omitempty"`
 	HTTPPort      int    `json:"http_port,omitempty"`
 	RPCPort       int    `json:"rpc_port,omitempty"`
 	QueryPort     int    `json:"query_port,omitempty"`

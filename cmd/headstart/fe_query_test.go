@@ -76,7 +76,7 @@ func startTestBE(t testing.TB, f *fe, values map[string]string) *be {
 		values["fe_endpoints"] = fmt.Sprintf("127.0.0.1:%d", f.line.RPCPort)
 	}
 	for key, value := range map[string]string{
-		"webserver_port": "0", "brpc_port": "0",
+		"webserver_port": "0", "brpc_port": "0", "s3_port": "0",
 		"s3_endpoint": "http://127.0.0.1:1", "s3_bucket": "b", "s3_access_key": "a", "s3_secret_key": "b",
 		"enable_file_cache": "false", "compute_group_id": "cg_write_01", "compute_group_name": "write_group",
 	} {

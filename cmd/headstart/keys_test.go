@@ -55,6 +55,12 @@ func valuesOf(t testing.TB, k config.Key) []string {
 		return []string{"", readers, writers + "," + readers}
 	case "peer_fetch_queue_policy":
 		return []string{"adaptive", "fifo"}
+	case "s3_front_keys":
+		return []string{"", `[{"access_key":"a","secret_key":"b"}]`}
+	case "s3_front_anonymous":
+		return []string{"none", "read", "read_write"}
+	case "s3_front_domains":
+		return []string{"localhost", "s3.test,s3.example.com", ""}
 	case "balance_type":
 		return []string{"async_warmup", "without_warmup", "sync_warmup", "peer_read_async_warmup"}
 	case "file_cache_enter_disk_resource_limit_mode_percent", "file_cache_enter_need_evict_cache_in_advance_percent":
@@ -227,6 +233,7 @@ func TestS64_CF03_EveryKeyReachesItsComponent(t *testing.T) {
 	c := startCluster(t, keys, readers, writers)
 	b := c.bes[0]
 	inForce := b.inForce()
+	b.frontInForce(inForce)
 	for _, k := range config.Keys(config.BE) {
 		if k.Static || k.Name == "drain_timeout_ms" { // looked at when it is needed
 			continue
@@ -257,6 +264,7 @@ func TestS64_CF03_EveryKeyReachesItsComponent(t *testing.T) {
 func seenByBehaviour() []string {
 	return []string{
 		"cluster_token", "enable_peer_tls", "peer_tls_allowed_names", "peer_serving_max_bytes_per_group", // TestCF03_SecretsAndBoundsAct
+		"s3_front_keys",                   // TestCF03_FrontFollowsItsKeys
 		"peer_candidate_allowed_networks", // rpc/admin.TestSE02_TheListFollowsItsKey
 	}
 }
@@ -371,4 +379,14 @@ func (b *be) inForce() map[string]func() string {
 		return "error"
 	}
 	return probes
+}
+
+// frontInForce is inForce of the S3 front.
+func (b *be) frontInForce(probes map[string]func() string) {
+	front := b.front.Settings
+	probes["s3_front_read_only"] = func() string { return fmt.Sprint(front.ReadOnly.Load()) }
+	probes["s3_front_revalidate_ms"] = func() string { return fmt.Sprint(front.RevalidateMS.Load()) }
+	probes["s3_front_readahead_blocks"] = func() string { return fmt.Sprint(front.ReadaheadBlocks.Load()) }
+	probes["s3_front_anonymous"] = func() string { return []string{"none", "read", "read_write"}[front.Anonymous.Load()] }
+	probes["s3_front_domains"] = func() string { return strings.Join(*front.Domains.Load(), ",") }
 }

@@ -111,6 +111,15 @@ type Read struct {
 	QueryID string
 	// NoPeer keeps the read away from peers: warm-up jobs and fills.
 	NoPeer bool
+	// MaxAge is how long what is known of an object that may change holds for this
+	// read: 0 follows external_revalidate_ms, a negative value means for ever.
+	MaxAge time.Duration
+	// Owner is the node that is to hold the object, if it is another one: where that
+	// lacks a block it reads it from object storage for us, and we don't.
+	Owner Addr
+	// Window is how many blocks the read may have under way or in hand, 0 means as
+	// many as the engine's others.
+	Window int
 	// Trace is the W3C traceparent that the read belongs to, "" for none.
 	Trace string
 	// ForPeer: another node asked for the blocks. What is fetched counts against

@@ -44,6 +44,15 @@ func (l *Lease) Valid() bool { return l.mem != nil }
 // CopyAt.
 func (l *Lease) Raw() []byte { return l.lent }
 
+// Resident reports whether the lent bytes are in memory: a system call that
+// takes Raw does not wait for a disk. It asks memory that can tell.
+func (l *Lease) Resident() bool {
+	m, ok := l.mem.(interface {
+		LeaseResident(token uint64, lent []byte) bool
+	})
+	return ok && m.LeaseResident(l.token, l.lent)
+}
+
 // CopyAt copies bytes of the block from off on into dst. It returns how many
 // it copied: less than len(dst) only at the end of the block or with an error.
 func (l *Lease) CopyAt(dst []byte, off int) (int, error) {
@@ -146,3 +155,6 @@ func (b *Buf) CopyLease(_ uint64, lent []byte, off int, dst []byte) (int, error)
 
 // ReleaseLease implements Memory.
 func (b *Buf) ReleaseLease(uint64) { b.Release() }
+
+// LeaseResident says that the bytes are in memory, for Lease.Resident.
+func (b *Buf) LeaseResident(uint64, []byte) bool { return true }

@@ -87,7 +87,14 @@ type Meta struct {
 	Modified time.Time
 	// ContentType is the store's, as it gave it.
 	ContentType string
+	// Extra has the store's other headers of the object, each as "Name: value" and a
+	// line feed; ExtraUnkept when they are more than are kept. Only the store's own
+	// replies tell them.
+	Extra string
 }
+
+// ExtraUnkept stands for headers that are too many to be kept.
+const ExtraUnkept = "\n"
 
 // Known reports whether blocks of the object can be named and cut.
 func (m Meta) Known() bool { return m.Size >= 0 && m.Version != "" }

@@ -9,7 +9,7 @@ package flight
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -20,7 +20,7 @@ import (
 
 // ErrRetry tells waiters to look again: the fetch has ended without a word on
 // their block (it panicked, or found that there was nothing left to fetch).
-var ErrRetry = errors.New("the fetch ended without this block")
+var ErrRetry = fmt.Errorf("the fetch ended without this block: %w", block.ErrBusy)
 
 // Result is how a flight ends.
 type Result struct {
@@ -29,6 +29,8 @@ type Result struct {
 	// Index is the block's number: a flight that learns what an object is brings
 	// whichever block comes first.
 	Index uint64
+	// Base is the id of block 0 of the version that such a flight has learned of.
+	Base block.ID
 	// Source, Peer and SameGroup say where the block came from.
 	Source    block.Source
 	Peer      block.Addr

@@ -36,9 +36,14 @@ type Known struct {
 	// Base is the id of the version's block 0.
 	Base    block.ID
 	Learned time.Time
+	// Asked is when the question was, whose answer this is.
+	Asked time.Time
 	// used is set by readers and cleared by the sweep for room: an entry that is
 	// found cleared has not been read since the last sweep.
 	used atomic.Bool
+	// changed stands for an object that somebody has changed at Asked: nothing is
+	// known of it, and no older news is taken.
+	changed bool
 	// tablet is one more than the tablet that the object was last read for, 0
 	// before. Readers write it; who reads it learns where the object belongs now.
 	tablet atomic.Uint64
@@ -71,7 +76,7 @@ func hash(k Key, seed uint64) uint64 {
 // Get returns what is known under k, nil when nothing is.
 func (t *Table) Get(k Key) *Known {
 	known, ok := t.entries.Load(k)
-	if !ok {
+	if !ok || known.changed {
 		return nil
 	}
 	if !known.used.Load() {
@@ -82,12 +87,43 @@ func (t *Table) Get(k Key) *Known {
 
 // Learn replaces what is known under k and returns it.
 func (t *Table) Learn(k Key, meta block.Meta, now time.Time) *Known {
-	known := &Known{Meta: meta, Base: block.BaseID(k.Object, meta.Version), Learned: now}
-	t.entries.Store(k, known)
+	return t.LearnAsked(k, meta, now, now)
+}
+
+// LearnAsked is Learn for the answer to a question of the time asked: it says
+// nothing about what happened after, so it does not replace what is younger. What
+// it returns is what meta makes, whatever the table holds.
+func (t *Table) LearnAsked(k Key, meta block.Meta, asked, now time.Time) *Known {
+	known := &Known{Meta: meta, Base: block.BaseID(k.Object, meta.Version), Learned: now, Asked: asked}
+	t.store(k, known)
+	return known
+}
+
+// Change notes that somebody has changed the object: what was known of it is
+// returned and forgotten, and what was asked before now is not taken any more.
+func (t *Table) Change(k Key, now time.Time) (old *Known) {
+	old = t.Get(k)
+	t.store(k, &Known{Asked: now, changed: true})
+	return old
+}
+
+// Changed reports whether the last that is known of the object is that somebody
+// has changed it.
+func (t *Table) Changed(k Key) bool {
+	known, ok := t.entries.Load(k)
+	return ok && known.changed
+}
+
+func (t *Table) store(k Key, known *Known) {
+	t.entries.Compute(k, func(now *Known, loaded bool) (*Known, bool) {
+		if loaded && (now.Asked.After(known.Asked) || now.changed && !known.Asked.After(now.Asked)) {
+			return now, false
+		}
+		return known, false
+	})
 	if t.entries.Size() > t.max {
 		t.makeRoom(k)
 	}
-	return known
 }
 
 // Forget drops known, and no later news, from under k.

@@ -213,3 +213,29 @@ func TestHashSpreads(t *testing.T) {
 		}
 	}
 }
+
+// TestS14_YoungerNewsStay: an answer does not replace one to a younger question,
+// nor the word that somebody has changed the object since.
+func TestS14_YoungerNewsStay(t *testing.T) {
+	table, key, now := NewTable(0), KeyOf(named(1), ""), time.Unix(1000, 0)
+	at := func(s int) time.Time { return now.Add(time.Duration(s) * time.Second) }
+	first := table.LearnAsked(key, meta("v2"), at(5), at(6))
+	if late := table.LearnAsked(key, meta("v1"), at(4), at(9)); late.Meta.Version != "v1" || table.Get(key) != first {
+		t.Error("an older answer that came later has replaced a younger one")
+	}
+	if old := table.Change(key, at(10)); old != first || table.Get(key) != nil || !table.Changed(key) {
+		t.Error("what somebody has changed is still known")
+	}
+	for _, asked := range []time.Time{at(9), at(10), {}} {
+		if table.LearnAsked(key, meta("v2"), asked, at(20)); table.Get(key) != nil {
+			t.Errorf("an answer to a question of %v was taken after a change at %v", asked, at(10))
+		}
+	}
+	third := table.LearnAsked(key, meta("v3"), at(11), at(12))
+	if table.Get(key) != third || table.Changed(key) {
+		t.Error("a younger answer was not taken")
+	}
+	if table.Change(KeyOf(named(2), ""), at(1)) != nil || table.Len() != 2 {
+		t.Error("a change of what nobody knew")
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"math"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -124,7 +125,7 @@ type header struct {
 	// length is -1 when the reply doesn't tell.
 	length                    int64
 	contentRange, contentType string
-	etag                      string
+	etag, extra               string
 	modified                  time.Time
 }
 
@@ -138,7 +139,7 @@ func headerOf(m middleware.Metadata) header {
 	h := header{
 		status: raw.StatusCode, length: raw.ContentLength,
 		contentRange: raw.Header.Get("Content-Range"), contentType: raw.Header.Get("Content-Type"),
-		etag: strings.ReplaceAll(raw.Header.Get("ETag"), `"`, ""),
+		etag: strings.ReplaceAll(raw.Header.Get("ETag"), `"`, ""), extra: extraOf(raw.Header),
 	}
 	if t, err := http.ParseTime(raw.Header.Get("Last-Modified")); err == nil {
 		h.modified = t
@@ -146,10 +147,42 @@ func headerOf(m middleware.Metadata) header {
 	return h
 }
 
+// maxExtra bounds what is kept of an object's further headers. S3's own bound for
+// those of a user is 2 KiB.
+const maxExtra = 3 << 10
+
+// extraOf puts those headers of a reply together that belong to the object.
+func extraOf(h http.Header) string {
+	var lines []string
+	for name, values := range h {
+		switch name {
+		case "Cache-Control", "Content-Disposition", "Content-Encoding", "Content-Language", "Expires":
+		case "X-Amz-Request-Id", "X-Amz-Id-2", "X-Amz-Date", "X-Amz-Content-Sha256":
+			continue
+		default:
+			if !strings.HasPrefix(name, "X-Amz-") || strings.HasPrefix(name, "X-Amz-Checksum-") {
+				continue
+			}
+		}
+		if strings.HasPrefix(name, "X-Amz-") {
+			name = strings.ToLower(name) // as S3 writes them
+		}
+		for _, value := range values {
+			lines = append(lines, name+": "+value+"\n")
+		}
+	}
+	slices.Sort(lines)
+	extra := strings.Join(lines, "")
+	if len(extra) > maxExtra {
+		return block.ExtraUnkept
+	}
+	return extra
+}
+
 // meta puts together what is known of the object. An immutable object stays
 // one.
 func (h header) meta(size int64, known block.Version) block.Meta {
-	m := block.Meta{Size: size, Version: known, ETag: h.etag, Modified: h.modified, ContentType: h.contentType}
+	m := block.Meta{Size: size, Version: known, ETag: h.etag, Modified: h.modified, ContentType: h.contentType, Extra: h.extra}
 	if known != block.Immutable {
 		m.Version = block.VersionOf(h.etag, size, h.modified)
 	}

@@ -6,8 +6,8 @@ import (
 )
 
 type counters struct {
-	gets, heads, retries, bytes, discarded, aborted, dials atomic.Uint64
-	errors                                                 [Reasons]atomic.Uint64
+	gets, heads, retries, bytes, discarded, aborted, dials, forwards atomic.Uint64
+	errors                                                           [Reasons]atomic.Uint64
 }
 
 // Metrics is a snapshot of a Store.
@@ -28,6 +28,8 @@ type Metrics struct {
 	// Dials are connections opened, Aborted replies that were given up at the
 	// price of their connection.
 	Dials, Aborted uint64
+	// Forwards are requests that were sent on for others.
+	Forwards uint64
 }
 
 // Metrics returns a snapshot.
@@ -38,7 +40,7 @@ func (s *Store) Metrics() Metrics {
 		Bytes: c.bytes.Load(), Discarded: c.discarded.Load(),
 		InFlight: len(g.slots), Waiting: int(g.waiting.Load()),
 		Waits: g.waits.Load(), Waited: time.Duration(g.waited.Load()),
-		Dials: c.dials.Load(), Aborted: c.aborted.Load(),
+		Dials: c.dials.Load(), Aborted: c.aborted.Load(), Forwards: c.forwards.Load(),
 	}
 	for r := range c.errors {
 		m.Errors[r] = c.errors[r].Load()

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
@@ -118,10 +119,12 @@ type Store struct {
 	opts      Options
 	client    *s3.Client
 	transport *http.Transport
-	gate      gate
-	pacer     pacer
-	health    health
-	count     counters
+	// forwards bounds what is sent on for others, gate all else.
+	gate, forwards gate
+	signer         *v4.Signer
+	pacer          pacer
+	health         health
+	count          counters
 }
 
 var _ block.Store = (*Store)(nil)
@@ -139,7 +142,7 @@ func New(ctx context.Context, opts Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{opts: opts, gate: newGate(opts.MaxInFlight), health: health{log: opts.Logger}}
+	s := &Store{opts: opts, gate: newGate(opts.MaxInFlight), forwards: newGate(opts.MaxInFlight), signer: v4.NewSigner(), health: health{log: opts.Logger}}
 	s.transport = s.newTransport()
 	s3opts := s3.Options{
 		Region:       opts.Region,

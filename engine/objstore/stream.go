@@ -86,6 +86,9 @@ func (s *Store) Fetch(ctx context.Context, f *block.Fetch) (block.Stream, error)
 	if f.BlockSize <= 0 || f.BlockSize > maxBlockSize || f.Run.Want == 0 || f.Run.First > maxIndex {
 		return nil, st.wrap(fmt.Errorf("%w: %v of %d bytes each", block.ErrRange, f.Run, f.BlockSize))
 	}
+	if err := context.Cause(ctx); err != nil {
+		return nil, st.wrap(err) // Close would come in a goroutine of its own, perhaps behind the GET
+	}
 	st.left.Store(unknown)
 	st.state.Store(busy)
 	st.ctx, st.cancel = context.WithCancelCause(context.WithoutCancel(ctx))

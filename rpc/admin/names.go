@@ -118,6 +118,12 @@ type Wire struct {
 	ServerCancels, ServerBadFrames, ServerBytes int64
 	// Calls to FEs.
 	DirectoryCalls, DirectoryFailures int64
+	// Requests at the S3 front.
+	FrontRequests, FrontErrors, FrontDenied, FrontPassed, FrontChanged int64
+	FrontAbandoned, FrontCut, FrontBytes, FrontStreams                 int64
+	FrontLocal, FrontPeer, FrontStore                                  int64
+	// S3Forwards went on to object storage for S3 clients.
+	S3Forwards int64
 }
 
 // Reason is a count of one reason; there is a fixed set of them.
@@ -152,7 +158,7 @@ func referenceMetrics() []metric {
 // ownMetrics are Headstart's own, in base units and with bounded labels.
 func ownMetrics() []metric {
 	var all []metric
-	for _, part := range [][]metric{readMetrics(), raceMetrics(), peerMetrics(), servingMetrics(), cacheMetrics(), storeMetrics()} {
+	for _, part := range [][]metric{readMetrics(), raceMetrics(), peerMetrics(), servingMetrics(), cacheMetrics(), storeMetrics(), frontMetrics()} {
 		all = append(all, part...)
 	}
 	return all
@@ -268,6 +274,25 @@ func storeMetrics() []metric {
 		duration(`headstart_s3_wait_seconds_total`, both, "How long requests have waited for their turn, all together.", func(b *books) int64 { return int64(b.wire.S3Waited) }),
 		count(`headstart_s3_dials_total`, both, "Connections to object storage opened.", func(b *books) int64 { return b.wire.S3Dials }),
 		count(`headstart_s3_aborted_total`, both, "Replies given up at the price of their connection.", func(b *books) int64 { return b.wire.S3Aborted }),
+	}
+}
+
+func frontMetrics() []metric {
+	const answers = "Answers with bytes of objects, by where the first of them came from."
+	return []metric{
+		count(`headstart_s3_front_requests_total`, both, "Requests of S3 clients.", func(b *books) int64 { return b.wire.FrontRequests }),
+		count(`headstart_s3_front_errors_total`, both, "Those answered with an error of the front's own.", func(b *books) int64 { return b.wire.FrontErrors }),
+		count(`headstart_s3_front_denied_total`, both, "Those refused because of who asked.", func(b *books) int64 { return b.wire.FrontDenied }),
+		count(`headstart_s3_front_passed_total`, both, "Those passed on to object storage.", func(b *books) int64 { return b.wire.FrontPassed }),
+		count(`headstart_s3_front_changed_total`, both, "Objects that they have changed.", func(b *books) int64 { return b.wire.FrontChanged }),
+		count(`headstart_s3_front_abandoned_total`, both, "Reads whose client left before the first byte.", func(b *books) int64 { return b.wire.FrontAbandoned }),
+		count(`headstart_s3_front_cut_total`, both, "Answers that ended before their last byte.", func(b *books) int64 { return b.wire.FrontCut }),
+		count(`headstart_s3_front_bytes_total`, both, "Bytes of objects sent to S3 clients.", func(b *books) int64 { return b.wire.FrontBytes }),
+		level(`headstart_s3_front_streams`, both, "Answers under way.", func(b *books) int64 { return b.wire.FrontStreams }),
+		count(`headstart_s3_front_answers_total{source="local"}`, both, answers, func(b *books) int64 { return b.wire.FrontLocal }),
+		count(`headstart_s3_front_answers_total{source="peer"}`, both, "", func(b *books) int64 { return b.wire.FrontPeer }),
+		count(`headstart_s3_front_answers_total{source="s3"}`, both, "", func(b *books) int64 { return b.wire.FrontStore }),
+		count(`headstart_s3_forwards_total`, both, "Requests sent to object storage for S3 clients.", func(b *books) int64 { return b.wire.S3Forwards }),
 	}
 }
 

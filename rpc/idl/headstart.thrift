@@ -293,6 +293,18 @@ struct HotReply {
     4: i64 block_size
 }
 
+// ForgetRequest names objects that somebody has changed: what the BE knows of them
+// no longer holds.
+struct ForgetRequest {
+    1: Base base
+    2: list<Object> objects
+}
+
+struct ForgetReply {
+    1: Base base
+    2: optional Failure failure
+}
+
 struct ShowConfigRequest {
     1: Base base
 }
@@ -322,12 +334,13 @@ struct SetConfigReply {
     2: optional Failure failure
 }
 
-// Backend is what a BE serves on its brpc_port beside Peer: for FEs, and Hot for
-// BEs that warm up.
+// Backend is what a BE serves on its brpc_port beside Peer: for FEs, Hot for BEs
+// that warm up, and Forget for BEs through which an object was written.
 service Backend {
     WarmReply Warm(1: WarmRequest req)
     ListReply List(1: ListRequest req)
     HotReply Hot(1: HotRequest req)
+    ForgetReply Forget(1: ForgetRequest req)
     ShowConfigReply ShowConfig(1: ShowConfigRequest req)
     SetConfigReply SetConfig(1: SetConfigRequest req)
 }

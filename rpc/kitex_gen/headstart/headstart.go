@@ -2303,6 +2303,109 @@ var fieldIDToName_HotReply = map[int16]string{
 	4: "block_size",
 }
 
+type ForgetRequest struct {
+	Base    *Base     `thrift:"base,1" frugal:"1,default,Base" json:"base"`
+	Objects []*Object `thrift:"objects,2" frugal:"2,default,list<Object>" json:"objects"`
+}
+
+func NewForgetRequest() *ForgetRequest {
+	return &ForgetRequest{}
+}
+
+func (p *ForgetRequest) InitDefault() {
+}
+
+var ForgetRequest_Base_DEFAULT *Base
+
+func (p *ForgetRequest) GetBase() (v *Base) {
+	if !p.IsSetBase() {
+		return ForgetRequest_Base_DEFAULT
+	}
+	return p.Base
+}
+
+func (p *ForgetRequest) GetObjects() (v []*Object) {
+	return p.Objects
+}
+func (p *ForgetRequest) SetBase(val *Base) {
+	p.Base = val
+}
+func (p *ForgetRequest) SetObjects(val []*Object) {
+	p.Objects = val
+}
+
+func (p *ForgetRequest) IsSetBase() bool {
+	return p.Base != nil
+}
+
+func (p *ForgetRequest) String() string {
+	if p == nil {
+		return "<nil>"
+	}
+	return fmt.Sprintf("ForgetRequest(%+v)", *p)
+}
+
+var fieldIDToName_ForgetRequest = map[int16]string{
+	1: "base",
+	2: "objects",
+}
+
+type ForgetReply struct {
+	Base    *Base    `thrift:"base,1" frugal:"1,default,Base" json:"base"`
+	Failure *Failure `thrift:"failure,2,optional" frugal:"2,optional,Failure" json:"failure,omitempty"`
+}
+
+func NewForgetReply() *ForgetReply {
+	return &ForgetReply{}
+}
+
+func (p *ForgetReply) InitDefault() {
+}
+
+var ForgetReply_Base_DEFAULT *Base
+
+func (p *ForgetReply) GetBase() (v *Base) {
+	if !p.IsSetBase() {
+		return ForgetReply_Base_DEFAULT
+	}
+	return p.Base
+}
+
+var ForgetReply_Failure_DEFAULT *Failure
+
+func (p *ForgetReply) GetFailure() (v *Failure) {
+	if !p.IsSetFailure() {
+		return ForgetReply_Failure_DEFAULT
+	}
+	return p.Failure
+}
+func (p *ForgetReply) SetBase(val *Base) {
+	p.Base = val
+}
+func (p *ForgetReply) SetFailure(val *Failure) {
+	p.Failure = val
+}
+
+func (p *ForgetReply) IsSetBase() bool {
+	return p.Base != nil
+}
+
+func (p *ForgetReply) IsSetFailure() bool {
+	return p.Failure != nil
+}
+
+func (p *ForgetReply) String() string {
+	if p == nil {
+		return "<nil>"
+	}
+	return fmt.Sprintf("ForgetReply(%+v)", *p)
+}
+
+var fieldIDToName_ForgetReply = map[int16]string{
+	1: "base",
+	2: "failure",
+}
+
 type ShowConfigRequest struct {
 	Base *Base `thrift:"base,1" frugal:"1,default,Base" json:"base"`
 }
@@ -3053,6 +3156,8 @@ type Backend interface {
 
 	Hot(ctx context.Context, req *HotRequest) (r *HotReply, err error)
 
+	Forget(ctx context.Context, req *ForgetRequest) (r *ForgetReply, err error)
+
 	ShowConfig(ctx context.Context, req *ShowConfigRequest) (r *ShowConfigReply, err error)
 
 	SetConfig(ctx context.Context, req *SetConfigRequest) (r *SetConfigReply, err error)
@@ -3283,6 +3388,82 @@ func (p *BackendHotResult) String() string {
 }
 
 var fieldIDToName_BackendHotResult = map[int16]string{
+	0: "success",
+}
+
+type BackendForgetArgs struct {
+	Req *ForgetRequest `thrift:"req,1" frugal:"1,default,ForgetRequest" json:"req"`
+}
+
+func NewBackendForgetArgs() *BackendForgetArgs {
+	return &BackendForgetArgs{}
+}
+
+func (p *BackendForgetArgs) InitDefault() {
+}
+
+var BackendForgetArgs_Req_DEFAULT *ForgetRequest
+
+func (p *BackendForgetArgs) GetReq() (v *ForgetRequest) {
+	if !p.IsSetReq() {
+		return BackendForgetArgs_Req_DEFAULT
+	}
+	return p.Req
+}
+func (p *BackendForgetArgs) SetReq(val *ForgetRequest) {
+	p.Req = val
+}
+
+func (p *BackendForgetArgs) IsSetReq() bool {
+	return p.Req != nil
+}
+
+func (p *BackendForgetArgs) String() string {
+	if p == nil {
+		return "<nil>"
+	}
+	return fmt.Sprintf("BackendForgetArgs(%+v)", *p)
+}
+
+var fieldIDToName_BackendForgetArgs = map[int16]string{
+	1: "req",
+}
+
+type BackendForgetResult struct {
+	Success *ForgetReply `thrift:"success,0,optional" frugal:"0,optional,ForgetReply" json:"success,omitempty"`
+}
+
+func NewBackendForgetResult() *BackendForgetResult {
+	return &BackendForgetResult{}
+}
+
+func (p *BackendForgetResult) InitDefault() {
+}
+
+var BackendForgetResult_Success_DEFAULT *ForgetReply
+
+func (p *BackendForgetResult) GetSuccess() (v *ForgetReply) {
+	if !p.IsSetSuccess() {
+		return BackendForgetResult_Success_DEFAULT
+	}
+	return p.Success
+}
+func (p *BackendForgetResult) SetSuccess(x interface{}) {
+	p.Success = x.(*ForgetReply)
+}
+
+func (p *BackendForgetResult) IsSetSuccess() bool {
+	return p.Success != nil
+}
+
+func (p *BackendForgetResult) String() string {
+	if p == nil {
+		return "<nil>"
+	}
+	return fmt.Sprintf("BackendForgetResult(%+v)", *p)
+}
+
+var fieldIDToName_BackendForgetResult = map[int16]string{
 	0: "success",
 }
 

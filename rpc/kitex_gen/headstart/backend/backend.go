@@ -34,6 +34,13 @@ var serviceMethods = map[string]kitex.MethodInfo{
 		false,
 		kitex.WithStreamingMode(kitex.StreamingNone),
 	),
+	"Forget": kitex.NewMethodInfo(
+		forgetHandler,
+		newBackendForgetArgs,
+		newBackendForgetResult,
+		false,
+		kitex.WithStreamingMode(kitex.StreamingNone),
+	),
 	"ShowConfig": kitex.NewMethodInfo(
 		showConfigHandler,
 		newBackendShowConfigArgs,
@@ -168,6 +175,24 @@ func newBackendHotResult() interface{} {
 	return headstart.NewBackendHotResult()
 }
 
+func forgetHandler(ctx context.Context, handler interface{}, arg, result interface{}) error {
+	realArg := arg.(*headstart.BackendForgetArgs)
+	realResult := result.(*headstart.BackendForgetResult)
+	success, err := handler.(headstart.Backend).Forget(ctx, realArg.Req)
+	if err != nil {
+		return err
+	}
+	realResult.Success = success
+	return nil
+}
+func newBackendForgetArgs() interface{} {
+	return headstart.NewBackendForgetArgs()
+}
+
+func newBackendForgetResult() interface{} {
+	return headstart.NewBackendForgetResult()
+}
+
 func showConfigHandler(ctx context.Context, handler interface{}, arg, result interface{}) error {
 	realArg := arg.(*headstart.BackendShowConfigArgs)
 	realResult := result.(*headstart.BackendShowConfigResult)
@@ -239,6 +264,16 @@ func (p *kClient) Hot(ctx context.Context, req *headstart.HotRequest) (r *headst
 	_args.Req = req
 	var _result headstart.BackendHotResult
 	if err = p.c.Call(ctx, "Hot", &_args, &_result); err != nil {
+		return
+	}
+	return _result.GetSuccess(), nil
+}
+
+func (p *kClient) Forget(ctx context.Context, req *headstart.ForgetRequest) (r *headstart.ForgetReply, err error) {
+	var _args headstart.BackendForgetArgs
+	_args.Req = req
+	var _result headstart.BackendForgetResult
+	if err = p.c.Call(ctx, "Forget", &_args, &_result); err != nil {
 		return
 	}
 	return _result.GetSuccess(), nil

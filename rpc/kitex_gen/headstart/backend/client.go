@@ -14,6 +14,7 @@ type Client interface {
 	Warm(ctx context.Context, req *headstart.WarmRequest, callOptions ...callopt.Option) (r *headstart.WarmReply, err error)
 	List(ctx context.Context, req *headstart.ListRequest, callOptions ...callopt.Option) (r *headstart.ListReply, err error)
 	Hot(ctx context.Context, req *headstart.HotRequest, callOptions ...callopt.Option) (r *headstart.HotReply, err error)
+	Forget(ctx context.Context, req *headstart.ForgetRequest, callOptions ...callopt.Option) (r *headstart.ForgetReply, err error)
 	ShowConfig(ctx context.Context, req *headstart.ShowConfigRequest, callOptions ...callopt.Option) (r *headstart.ShowConfigReply, err error)
 	SetConfig(ctx context.Context, req *headstart.SetConfigRequest, callOptions ...callopt.Option) (r *headstart.SetConfigReply, err error)
 }
@@ -60,6 +61,11 @@ func (p *kBackendClient) List(ctx context.Context, req *headstart.ListRequest, c
 func (p *kBackendClient) Hot(ctx context.Context, req *headstart.HotRequest, callOptions ...callopt.Option) (r *headstart.HotReply, err error) {
 	ctx = client.NewCtxWithCallOptions(ctx, callOptions)
 	return p.kClient.Hot(ctx, req)
+}
+
+func (p *kBackendClient) Forget(ctx context.Context, req *headstart.ForgetRequest, callOptions ...callopt.Option) (r *headstart.ForgetReply, err error) {
+	ctx = client.NewCtxWithCallOptions(ctx, callOptions)
+	return p.kClient.Forget(ctx, req)
 }
 
 func (p *kBackendClient) ShowConfig(ctx context.Context, req *headstart.ShowConfigRequest, callOptions ...callopt.Option) (r *headstart.ShowConfigReply, err error) {

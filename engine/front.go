@@ -1,0 +1,95 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"math"
+	"time"
+
+	"headstart/engine/block"
+	"headstart/engine/flight"
+	"headstart/engine/object"
+	"headstart/engine/plan"
+)
+
+// Hit serves a read that one block in the cache answers: it asks nobody, takes
+// no lock and allocates nothing. The caller releases the view's lease. When ok
+// is false, known is still what the node may rely on, or nil.
+func (e *Engine) Hit(req *block.Read) (v block.View, known *object.Known, ok bool) {
+	known = e.Fresh(req)
+	if known == nil {
+		return block.View{}, nil, false
+	}
+	rng, ok := plan.Clamp(e.geometry, req.Offset, req.Size, known.Meta.Size)
+	if !ok || rng.Count != 1 {
+		return block.View{}, known, false
+	}
+	lease, ok := e.Cache.Get(known.Base.At(rng.First))
+	if !ok {
+		return block.View{}, known, false
+	}
+	v = block.View{Lease: lease, Source: block.SourceLocal}
+	v.From, v.To = e.cut(rng, rng.First)
+	known.NoteRoute(req.Route)
+	e.growth.Used(known.Base, rng.First)
+	e.count.local.Add(1, 1, int64(v.To-v.From))
+	if req.QueryID != "" {
+		e.Profiles.Get(req.QueryID).AddLocal(req.Kind, 1, int64(v.To-v.From))
+	}
+	return v, known, true
+}
+
+// Fresh returns what the node knows of the object of a read, nil when that is
+// nothing or too old for it.
+func (e *Engine) Fresh(req *block.Read) *object.Known {
+	known := e.objects.Get(object.KeyOf(req.Object, req.Version))
+	if known == nil || e.stale(known, req.Version, req.MaxAge) {
+		return nil
+	}
+	return known
+}
+
+// Stat returns what the object of a read is. The store is asked, once for all
+// who want to know, when the node does not know or req.MaxAge says so. What was
+// asked before the call and longer ago than MaxAge does not count, whenever the
+// answer comes.
+func (e *Engine) Stat(ctx context.Context, req *block.Read) (*object.Known, error) {
+	if known := e.Fresh(req); known != nil {
+		return known, nil
+	}
+	key := object.KeyOf(req.Object, req.Version)
+	notBefore := time.Now().Add(-max(0, req.MaxAge))
+	for range maxAgain {
+		f, lead := e.learning.Join(block.BaseID(req.Object, req.Version).At(math.MaxUint64 - 2))
+		if lead {
+			known := e.objects.Get(key)
+			fetch := flight.NewFetch(context.Background())
+			fetch.Lead(f)
+			if !e.start(func() { e.revalidate(fetch, key, known, f) }) { // ends with the store's answer, or fetch
+				f.Land(flight.Result{Err: &block.Error{Op: "stat", Object: req.Object, Err: errClosed}})
+			}
+		}
+		res, err := f.Wait(ctx)
+		if err == nil {
+			err = res.Err
+		}
+		f.Leave()
+		known := e.objects.Get(key)
+		switch {
+		case err == nil && known != nil && (req.MaxAge <= 0 || !known.Asked.Before(notBefore)):
+			return known, nil
+		case err != nil && !errors.Is(err, flight.ErrRetry):
+			return nil, err
+		}
+	}
+	return nil, &block.Error{Op: "stat", Object: req.Object, Err: flight.ErrRetry}
+}
+
+// Changed notes that somebody has changed the object, or may have: reads that
+// begin from now on ask the store, and never a peer, what it is.
+func (e *Engine) Changed(o block.Object) {
+	if known := e.objects.Change(object.KeyOf(o, ""), time.Now()); known != nil {
+		e.count.changed.Add(1)
+		e.Cache.DropObject(known.Base, e.geometry.Blocks(known.Meta.Size))
+	}
+}

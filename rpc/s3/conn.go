@@ -1,0 +1,114 @@
+package s3
+
+import (
+	"context"
+	"net"
+	"sync"
+	"syscall"
+	"time"
+
+	"headstart/rpc/framing"
+)
+
+// listener makes connections that hold requests to their framing.
+type listener struct{ net.Listener }
+
+// Accept implements net.Listener.
+func (l listener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return &conn{
+		Conn: framing.NewConn(c, framing.Limits{HeaderBytes: maxHeaderBytes, BodyBytes: maxBodyBytes}),
+		raw:  c,
+	}, nil
+}
+
+// conn is a connection whose header of a reply can be held back, to leave with
+// the first bytes of the body in one system call. It is used by one goroutine.
+type conn struct {
+	*framing.Conn
+	raw  net.Conn
+	hold bool
+	held []byte
+	// vec and bufs are what writev takes.
+	vec  [2][]byte
+	bufs net.Buffers
+}
+
+// Write implements io.Writer.
+func (c *conn) Write(p []byte) (int, error) {
+	if c.hold {
+		c.held = append(c.held, p...)
+		return len(p), nil
+	}
+	return c.raw.Write(p)
+}
+
+// holdHeader keeps what is written until writeBody.
+func (c *conn) holdHeader() { c.hold = true }
+
+// writeBody sends p behind what is held. It returns how much of p was sent.
+func (c *conn) writeBody(p []byte) (int, error) {
+	head := len(c.held)
+	c.vec[0], c.vec[1] = c.held, p
+	c.bufs = c.vec[:]
+	n, err := c.bufs.WriteTo(c.raw)
+	c.vec[0], c.vec[1], c.bufs = nil, nil, nil
+	c.hold, c.held = false, c.held[:0]
+	return max(0, int(n)-head), err
+}
+
+// watch notices that a client has gone while its request waits for somebody
+// else. Nothing is read from the connection.
+type watch struct {
+	ctx  context.Context
+	stop func()
+}
+
+// watchClient returns a context that ends when the client closes the
+// connection, or with stop, which waits for the goroutine.
+func watchClient(c *conn) watch {
+	ctx, cancel := context.WithCancel(context.Background())
+	tcp, ok := c.raw.(syscall.Conn)
+	if !ok {
+		return watch{ctx, cancel}
+	}
+	raw, err := tcp.SyscallConn()
+	if err != nil {
+		return watch{ctx, cancel}
+	}
+	// The deadline of the request's header would end the wait.
+	if c.raw.SetReadDeadline(time.Time{}) != nil {
+		cancel()
+	}
+	var done sync.WaitGroup
+	done.Go(func() { // ends with the client's next byte, its end, or stop
+		if gone(raw) {
+			cancel()
+		}
+	})
+	return watch{ctx, sync.OnceFunc(func() {
+		_ = c.raw.SetReadDeadline(time.Unix(1, 0)) // fails only on a closed connection
+		done.Wait()
+		_ = c.raw.SetReadDeadline(time.Time{})
+		cancel()
+	})}
+}
+
+// gone waits for the connection to become readable and reports whether that is
+// its end.
+func gone(raw syscall.RawConn) bool {
+	ended := false
+	err := raw.Read(func(fd uintptr) bool {
+		var one [1]byte
+		n, _, err := syscall.Recvfrom(int(fd), one[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
+		if err == syscall.EAGAIN || err == syscall.EINTR {
+			return false
+		}
+		ended = err != nil || n <= 0
+		return true
+	})
+	return err == nil && ended
+}

@@ -1,0 +1,228 @@
+package s3
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"net"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/valyala/fasthttp"
+
+	"headstart/engine/block"
+)
+
+// kind says how a request is served.
+type kind uint8
+
+const (
+	// readObject is answered from the File Cache, listBuckets from object storage
+	// less what the caller may not see; passRead and passWrite go on to object
+	// storage.
+	readObject kind = iota
+	listBuckets
+	passRead
+	passWrite
+)
+
+// request is what a request of HTTP means. Its strings don't outlive it.
+type request struct {
+	kind kind
+	// bucket and key are empty where there is none; path is both as they came,
+	// query the query as it came.
+	bucket, key, path, query string
+	// rawPath is the path as it was sent: what a signature is about.
+	rawPath string
+	caller  caller
+}
+
+// object returns the object that the request names.
+func (r *request) object() block.Object {
+	return block.Object{Store: block.DefaultStore, Bucket: r.bucket, Key: r.key}
+}
+
+// parse finds out what is asked for.
+func (f *Front) parse(ctx *fasthttp.RequestCtx, r *request) *Error {
+	uri := string(ctx.Request.Header.RequestURI())
+	if i := strings.Index(uri, "://"); i > 0 && !strings.Contains(uri[:i], "/") { // as proxies send it
+		uri = uri[i+3:]
+		uri = uri[max(0, strings.IndexAny(uri+"/", "/?")):]
+	}
+	r.rawPath, r.query, _ = strings.Cut(uri, "?")
+	if i := strings.IndexByte(r.query, '#'); i >= 0 {
+		r.query = r.query[:i]
+	}
+	if r.rawPath == "" {
+		r.rawPath = "/"
+	}
+	path, err := url.PathUnescape(strings.TrimPrefix(r.rawPath, "/"))
+	if err != nil || r.rawPath[0] != '/' {
+		return &Error{Code: codeInvalidURI, Message: "Couldn't parse the specified URI."}
+	}
+	r.path = path
+	if bucket := f.bucketOfHost(ctx); bucket != "" {
+		r.bucket, r.key = bucket, path
+		r.path = bucket + "/" + path
+	} else {
+		r.bucket, r.key, _ = strings.Cut(path, "/")
+	}
+	if r.bucket == "" && r.key != "" {
+		return &Error{Code: codeInvalidURI, Message: "The URI names no bucket."}
+	}
+	if len(r.key) > 1024 {
+		return &Error{Code: "KeyTooLongError", Message: "Your key is too long."}
+	}
+	return r.classify(ctx)
+}
+
+// bucketOfHost returns the bucket that stands before one of the front's domains
+// in the name that the client has called.
+func (f *Front) bucketOfHost(ctx *fasthttp.RequestCtx) string {
+	domains := f.Settings.Domains.Load()
+	if domains == nil || len(*domains) == 0 {
+		return ""
+	}
+	host := string(ctx.Request.Header.Host())
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	host = strings.ToLower(host)
+	for _, d := range *domains {
+		if bucket, ok := strings.CutSuffix(host, "."+strings.ToLower(d)); ok && bucket != "" {
+			return bucket
+		}
+	}
+	return ""
+}
+
+// classify decides who answers.
+func (r *request) classify(ctx *fasthttp.RequestCtx) *Error {
+	method := string(ctx.Method())
+	read := method == fasthttp.MethodGet || method == fasthttp.MethodHead
+	switch {
+	case r.bucket == "" && method == fasthttp.MethodGet:
+		r.kind = listBuckets
+	case r.bucket == "":
+		return &Error{Code: codeMethodNotAllowed, Message: "The specified method is not allowed against this resource."}
+	case read && r.key != "" && !r.special(ctx):
+		r.kind = readObject
+	case read, method == fasthttp.MethodOptions:
+		r.kind = passRead
+	case method == fasthttp.MethodPost && r.key == "" && strings.HasPrefix(string(ctx.Request.Header.ContentType()), "multipart/form-data"):
+		return &Error{Code: codeNotImplemented, Message: "Uploads by forms are not passed on."}
+	case method == fasthttp.MethodPost && ctx.QueryArgs().Has("select"):
+		r.kind = passRead
+	case method == fasthttp.MethodPut, method == fasthttp.MethodPost, method == fasthttp.MethodDelete:
+		r.kind = passWrite
+	default:
+		return &Error{Code: codeMethodNotAllowed, Message: "The specified method is not allowed against this resource."}
+	}
+	return nil
+}
+
+// special reports whether a read is of something else than the current bytes of
+// an object as they are: only those are cached.
+func (r *request) special(ctx *fasthttp.RequestCtx) bool {
+	if len(ctx.Request.Header.Peek("X-Amz-Server-Side-Encryption-Customer-Algorithm")) > 0 {
+		return true
+	}
+	if r.query == "" {
+		return false
+	}
+	for name := range ctx.QueryArgs().All() {
+		known := string(name) == "x-id" || hasPrefixFold(string(name), "x-amz-") || overrides(string(name)) != ""
+		if !known {
+			return true
+		}
+	}
+	return false
+}
+
+// overrides returns the header that a parameter of the query replaces.
+func overrides(param string) string {
+	switch param {
+	case "response-content-type":
+		return "Content-Type"
+	case "response-content-language":
+		return "Content-Language"
+	case "response-expires":
+		return "Expires"
+	case "response-cache-control":
+		return "Cache-Control"
+	case "response-content-disposition":
+		return "Content-Disposition"
+	case "response-content-encoding":
+		return "Content-Encoding"
+	}
+	return ""
+}
+
+func hasPrefixFold(s, prefix string) bool {
+	return len(s) >= len(prefix) && strings.EqualFold(s[:len(prefix)], prefix)
+}
+
+// handle serves one request.
+func (f *Front) handle(ctx *fasthttp.RequestCtx) {
+	r := &request{}
+	f.count.requests.Add(1)
+	err := f.parse(ctx, r)
+	if err == nil && f.Ready != nil {
+		if why := f.Ready(); why != "" {
+			err = &Error{Code: codeUnavailable, Message: "The node is not ready: " + why + "."}
+		}
+	}
+	if err == nil {
+		err = f.admit(ctx, r)
+	}
+	if err != nil {
+		f.fail(ctx, r, err)
+		return
+	}
+	switch r.kind {
+	case readObject:
+		f.readObject(ctx, r)
+	case listBuckets:
+		f.listBuckets(ctx, r)
+	default:
+		f.pass(ctx, r)
+	}
+}
+
+func newNodeName() string {
+	var b [6]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return hex.EncodeToString(b[:])
+}
+
+// identify begins the header of an answer: with its id. Names are sent as S3 sends
+// them: some clients tell ETag from Etag, and metadata has its names in small
+// letters.
+func (f *Front) identify(ctx *fasthttp.RequestCtx) {
+	ctx.Response.Header.DisableNormalizing()
+	ctx.Response.Header.SetNoDefaultContentType(true)
+	const digits = 16
+	var b [40]byte
+	id := append(b[:0], f.node...)
+	n := strconv.AppendUint(nil, f.ids.Add(1), 16)
+	id = append(id, strings.Repeat("0", digits-len(n))...)
+	ctx.Response.Header.SetBytesV("x-amz-request-id", append(id, n...))
+}
+
+// maxAge is how long what is known of an object holds, as block.Read has it.
+func (s *Settings) maxAge() time.Duration {
+	switch ms := s.RevalidateMS.Load(); {
+	case ms < 0:
+		return -1
+	case ms == 0:
+		return 1
+	default:
+		return time.Duration(ms) * time.Millisecond
+	}
+}
+
+// queryID is the profile that the request counts in.
+func queryID(ctx *fasthttp.RequestCtx) string {
+	return string(ctx.Request.Header.Peek("X-Headstart-Query-Id"))
+}
