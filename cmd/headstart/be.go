@@ -325,6 +325,9 @@ func (b *be) drain(ctx context.Context) error {
 	if b.fes != nil {
 		errs = append(errs, b.fes.Close())
 	}
+	if b.origin != nil {
+		errs = append(errs, b.origin.Close())
+	}
 	if b.queue != nil {
 		errs = append(errs, b.queue.Close())
 	}

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -34,6 +35,7 @@ func startEtcd(t *testing.T) string {
 	client, peer := "http://"+at[0], "http://"+at[1]
 	cmd := exec.Command(program, "--data-dir", t.TempDir(), "--listen-client-urls", client, "--advertise-client-urls", client,
 		"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", "default="+peer)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // it does not outlive a test that is killed
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -156,7 +158,9 @@ func TestS86_TheLeaderIsKilledInTheMiddle(t *testing.T) {
 
 	leader, other = leaderOf(t, fes)
 	second := newBE("cg_r", 4*mib)
-	until(t, other.db, "SHOW COMPUTE GROUPS", func(lines []string) bool { return strings.Contains(lines[0], "|RUNNING|") })
+	until(t, other.db, "SHOW COMPUTE GROUPS", func(lines []string) bool {
+		return strings.Contains(lines[0], "|RUNNING|") && strings.Split(lines[0], "|")[10] != "0" // it has been counted
+	})
 	leader.kill()
 	killed = time.Now()
 	groups := until(t, other.db, "SHOW COMPUTE GROUPS", func(lines []string) bool { return strings.Contains(lines[0], "|FINISHED|") })
