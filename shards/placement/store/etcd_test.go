@@ -215,6 +215,7 @@ func TestS86_OneLeadsAndAnotherTakesOver(t *testing.T) {
 		return err == nil && reflect.DeepEqual(names, []string{first.name, second})
 	})
 	old := fes[first.name]
+	eventually(t, "the leader has heard of the group", func() bool { return len(old.Groups()) == 1 })
 	if err := old.SetBalance(first.ctx, "cg0", placement.SyncWarmup, 1); err != nil {
 		t.Errorf("the leader can't save: %v", err)
 	}
