@@ -112,6 +112,9 @@ func leaderOf(t *testing.T, fes []*feProcess) (leader, other *feProcess) {
 // leads is killed (kill -9) while a warm-up job runs, and the next one while
 // tablets move; job and move end correctly under the third.
 func TestS86_TheLeaderIsKilledInTheMiddle(t *testing.T) {
+	if testing.Short() {
+		t.Skip("three FEs, an etcd and two deadlines of leases take half a minute")
+	}
 	const files = 24
 	s3, etcd := warehouse(t, files), startEtcd(t)
 	var fes []*feProcess
