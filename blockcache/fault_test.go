@@ -2,8 +2,11 @@ package blockcache
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"os"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -172,6 +175,39 @@ func TestLC10_TruncatedUnderReaders(t *testing.T) {
 			t.Errorf("cut to %d bytes: %+v", size, m)
 		}
 		invariants(t, c)
+	}
+}
+
+// Who clears a cache that is still being read in gets an empty one, not an error.
+func TestS55_ClearDuringAStart(t *testing.T) {
+	o := options(t.TempDir(), 8<<20, 64*kib)
+	c := open(t, o)
+	fillTen(c)
+	flush(t, c)
+	_ = c.Close()
+	ready, opening := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	o.open = func(dir *os.Root, name string) (file, error) {
+		once.Do(func() { close(opening) })
+		<-ready
+		return openDiskFile(dir, name)
+	}
+	o.OpenWait = time.Nanosecond
+	c = open(t, o)
+	<-opening
+	cleared := make(chan error)
+	go func() { cleared <- c.Clear(t.Context()) }() // ends when the start is over
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := c.Clear(over); !errors.Is(err, context.Canceled) {
+		t.Errorf("a caller that does not wait is told %v", err)
+	}
+	close(ready)
+	if err := <-cleared; err != nil {
+		t.Error(err)
+	}
+	for n := range 10 {
+		lacks(t, c, n, 0)
 	}
 }
 

@@ -387,6 +387,13 @@ func (v *volume) trim() error {
 
 // clear drops all blocks, from the disk too.
 func (v *volume) clear(ctx context.Context) error {
+	select {
+	case <-v.tried: // what a start has not read yet would come back
+	case <-v.stop:
+		return errClosed
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 	v.mu.Lock()
 	if v.mu.closed {
 		v.mu.Unlock()
