@@ -116,9 +116,7 @@ func TestS86_TheLeaderIsKilledInTheMiddle(t *testing.T) {
 		t.Skip("three FEs, an etcd and two deadlines of leases take half a minute")
 	}
 	const files = 24
-	s3, etcd := warehouse(t, files), startEtcd(t)
-	var fes []*feProcess
-	var endpoints []string
+	s3, etcd, fes, endpoints := warehouse(t, files), startEtcd(t), []*feProcess(nil), []string(nil)
 	for i := range 3 {
 		fes = append(fes, startFEProcess(t, etcd, i))
 		endpoints = append(endpoints, fmt.Sprintf("127.0.0.1:%d", fes[i].ports.RPCPort))
