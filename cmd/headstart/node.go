@@ -142,6 +142,7 @@ func loadConfig(r role, args []string, stdout, stderr io.Writer) (conf *config.S
 	fs.SetOutput(stderr)
 	path := fs.String("conf", "", "the configuration `file`; "+r.name+"_custom.conf beside it overrides it")
 	show := fs.Bool("print-config", false, "print the configuration in force and exit")
+	keys := config.Flags(fs, r.role)
 	if err := fs.Parse(args); err != nil {
 		if err == flag.ErrHelp {
 			return nil, exitOK
@@ -152,7 +153,7 @@ func loadConfig(r role, args []string, stdout, stderr io.Writer) (conf *config.S
 		fmt.Fprintf(stderr, "headstart %s: unexpected argument %q\n", r.name, fs.Arg(0))
 		return nil, exitUsage
 	}
-	conf, err := config.Load(r.role, *path, config.Environ(os.Environ()))
+	conf, err := config.Load(r.role, *path, config.Environ(os.Environ()), keys)
 	if err != nil {
 		fmt.Fprintf(stderr, "headstart %s: %v\n", r.name, err)
 		return nil, exitUsage
