@@ -33,8 +33,8 @@ func (e *Engine) locate(req *block.Read) (*object.Known, plan.Range) {
 	if req.Size == 0 {
 		return nil, plan.Range{}
 	}
-	known := e.objects.Get(object.KeyOf(req.Object, req.Version))
-	if known == nil || e.stale(known, req.Version, req.MaxAge) {
+	known := e.Fresh(req)
+	if known == nil {
 		return nil, plan.Range{}
 	}
 	rng, ok := e.clamp(req, 0, known.Meta.Size)
