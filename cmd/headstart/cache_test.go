@@ -159,14 +159,8 @@ func (n *cacheNode) set(values map[string]string) {
 // or two.
 func (n *cacheNode) await(what string, ok func() bool) {
 	n.t.Helper()
-	limit, poll := time.After(20*time.Second), time.NewTicker(10*time.Millisecond)
-	defer poll.Stop()
-	for !ok() {
-		select {
-		case <-poll.C:
-		case <-limit:
-			n.t.Fatalf("not within 20 s: %s; %+v", what, n.cache.Metrics())
-		}
+	if !poll(ok) {
+		n.t.Fatalf("not within 20 s: %s; %+v", what, n.cache.Metrics())
 	}
 }
 

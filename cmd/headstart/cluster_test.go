@@ -180,13 +180,25 @@ func (c *testCluster) peer(i int) string {
 	return net.JoinHostPort("127.0.0.1", strconv.Itoa(c.bes[i].line.BrpcPort))
 }
 
-// eventually polls for what no channel tells.
+// poll looks every few milliseconds for what no channel tells. It reports whether
+// that was so within 20 s.
+func poll(is func() bool) bool {
+	limit, tick := time.After(20*time.Second), time.NewTicker(5*time.Millisecond)
+	defer tick.Stop()
+	for !is() {
+		select {
+		case <-tick.C:
+		case <-limit:
+			return false
+		}
+	}
+	return true
+}
+
 func (c *testCluster) eventually(what string, is func() bool) {
 	c.t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !is(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			c.t.Fatalf("not so: %s", what)
-		}
+	if !poll(is) {
+		c.t.Fatalf("not so: %s", what)
 	}
 }
 

@@ -123,21 +123,11 @@ func rows(t testing.TB, db *sql.DB, statement string) []string {
 // until repeats a statement until ok is content with its rows.
 func until(t testing.TB, db *sql.DB, statement string, ok func([]string) bool) []string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		lines := rows(t, db, statement)
-		if ok(lines) {
-			return lines
-		}
-		select {
-		case <-ctx.Done():
-			t.Fatalf("%s: still %q", statement, lines)
-		case <-tick.C:
-		}
+	var lines []string
+	if !poll(func() bool { lines = rows(t, db, statement); return ok(lines) }) {
+		t.Fatalf("%s: still %q", statement, lines)
 	}
+	return lines
 }
 
 // TestS63_ConfigurationFromAMySQLClient: what the reference's user types works

@@ -107,6 +107,8 @@ func (s *scaleOut) phase(last time.Duration) (p999 time.Duration, local float64,
 	hits := 0
 	for range scaleReaders {
 		all.Go(func() { // ends with the phase
+			pace := time.NewTicker(5 * time.Millisecond) // what a reader does with what it has read
+			defer pace.Stop()
 			for time.Now().Before(end) {
 				src, d := s.read(rand.IntN(scaleTablets))
 				mu.Lock()
@@ -115,7 +117,7 @@ func (s *scaleOut) phase(last time.Duration) (p999 time.Duration, local float64,
 					hits++
 				}
 				mu.Unlock()
-				time.Sleep(5 * time.Millisecond) // what a reader does with what it has read
+				<-pace.C
 			}
 		})
 	}

@@ -39,22 +39,11 @@ func TestBP04_NothingOfANodeOutlivesIt(t *testing.T) {
 		startAndStop(t, dir, store.URL(), data)
 	}
 	http.DefaultClient.CloseIdleConnections()
-	deadline := time.NewTimer(10 * time.Second)
-	defer deadline.Stop()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		g, f := held(t)
-		if g <= goroutines && f <= files {
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-deadline.C:
-			stacks := make([]byte, 1<<20)
-			t.Fatalf("after %d rounds %d goroutines and %d files, %d and %d before\n%s",
-				rounds, g, f, goroutines, files, stacks[:runtime.Stack(stacks, true)])
-		}
+	var g, f int
+	if !poll(func() bool { g, f = held(t); return g <= goroutines && f <= files }) {
+		stacks := make([]byte, 1<<20)
+		t.Fatalf("after %d rounds %d goroutines and %d files, %d and %d before\n%s",
+			rounds, g, f, goroutines, files, stacks[:runtime.Stack(stacks, true)])
 	}
 }
 
