@@ -3,48 +3,16 @@ package main
 import (
 	"database/sql"
 	"fmt"
-	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"headstart/engine/block"
+	"headstart/shards/placement/store/etcdtest"
 )
-
-// startEtcd runs a real etcd until the test ends and returns where it is.
-func startEtcd(t *testing.T) string {
-	t.Helper()
-	program, err := exec.LookPath("etcd")
-	if err != nil {
-		t.Skip("there is no etcd here (Debian: etcd-server)")
-	}
-	var at [2]string
-	for i := range at {
-		ln, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		at[i] = ln.Addr().String()
-		ln.Close()
-	}
-	client, peer := "http://"+at[0], "http://"+at[1]
-	cmd := exec.Command(program, "--data-dir", t.TempDir(), "--listen-client-urls", client, "--advertise-client-urls", client,
-		"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", "default="+peer)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // it does not outlive a test that is killed
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		cmd.Process.Kill()
-		cmd.Wait()
-	})
-	return at[0]
-}
 
 // feProcess is an FE that can be killed.
 type feProcess struct {
@@ -116,7 +84,7 @@ func TestS86_TheLeaderIsKilledInTheMiddle(t *testing.T) {
 		t.Skip("three FEs, an etcd and two deadlines of leases take half a minute")
 	}
 	const files = 24
-	s3, etcd, fes, endpoints := warehouse(t, files), startEtcd(t), []*feProcess(nil), []string(nil)
+	s3, etcd, fes, endpoints := warehouse(t, files), etcdtest.Start(t), []*feProcess(nil), []string(nil)
 	for i := range 3 {
 		fes = append(fes, startFEProcess(t, etcd, i))
 		endpoints = append(endpoints, fmt.Sprintf("127.0.0.1:%d", fes[i].ports.RPCPort))

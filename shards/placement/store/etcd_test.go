@@ -4,11 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"os/exec"
 	"reflect"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -16,37 +13,8 @@ import (
 
 	"headstart/engine/block"
 	"headstart/shards/placement"
+	"headstart/shards/placement/store/etcdtest"
 )
-
-// startEtcd runs a real etcd until the test ends and returns where it is.
-func startEtcd(t *testing.T) string {
-	t.Helper()
-	program, err := exec.LookPath("etcd")
-	if err != nil {
-		t.Skip("there is no etcd here (Debian: etcd-server)")
-	}
-	var urls [2]string
-	for i := range urls {
-		ln, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		urls[i] = ln.Addr().String()
-		ln.Close()
-	}
-	client, peer := "http://"+urls[0], "http://"+urls[1]
-	cmd := exec.Command(program, "--data-dir", t.TempDir(), "--listen-client-urls", client, "--advertise-client-urls", client,
-		"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", "default="+peer)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // it does not outlive a test that is killed
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		cmd.Process.Kill()
-		cmd.Wait()
-	})
-	return urls[0]
-}
 
 // sharing is one FE above a shared store.
 type sharing struct {
@@ -120,7 +88,7 @@ func (s *sharing) seen() string {
 // once, and people change things at each: nothing is lost, no number is given
 // twice, and all end up with the same.
 func TestS86_FEsThatShareTheirStateAgree(t *testing.T) {
-	at := startEtcd(t)
+	at := etcdtest.Start(t)
 	fes := []*sharing{startSharing(t, at, "a"), startSharing(t, at, "b"), startSharing(t, at, "c")}
 	const backends = 30
 	var ids [3][backends]int64
@@ -185,7 +153,7 @@ func TestS86_FEsThatShareTheirStateAgree(t *testing.T) {
 // TestS86_OneLeadsAndAnotherTakesOver: a leader that loses etcd is followed by
 // another within seconds, and what it then still wants to save is refused.
 func TestS86_OneLeadsAndAnotherTakesOver(t *testing.T) {
-	at := startEtcd(t)
+	at := etcdtest.Start(t)
 	fes := map[string]*sharing{"a": startSharing(t, at, "a"), "b": startSharing(t, at, "b")}
 	if _, err := fes["a"].Heartbeat(t.Context(), heartbeat(0)); err != nil {
 		t.Fatal(err)

@@ -1,0 +1,44 @@
+// Package etcdtest runs a real etcd for tests, and nothing in production.
+package etcdtest
+
+import (
+	"net"
+	"os/exec"
+	"syscall"
+	"testing"
+)
+
+// Start runs an etcd until the test ends, and returns where its clients find it
+// (host:port). The test is skipped where there is no etcd.
+func Start(t testing.TB) string {
+	t.Helper()
+	program, err := exec.LookPath("etcd")
+	if err != nil {
+		t.Skip("there is no etcd here (Debian: etcd-server)")
+	}
+	client, peer := freeAddr(t), freeAddr(t)
+	cmd := exec.Command(program, "--data-dir", t.TempDir(),
+		"--listen-client-urls", "http://"+client, "--advertise-client-urls", "http://"+client,
+		"--listen-peer-urls", "http://"+peer, "--initial-advertise-peer-urls", "http://"+peer, "--initial-cluster", "default=http://"+peer)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // it does not outlive a test that is killed
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		cmd.Process.Kill()
+		cmd.Wait()
+	})
+	return client
+}
+
+// freeAddr returns an address that nobody listens at now: etcd can't be told to
+// choose one and say which.
+func freeAddr(t testing.TB) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	return ln.Addr().String()
+}
