@@ -258,3 +258,15 @@ func queuedLocked(t testing.TB, v *volume, live map[uint32]bool) (blocks int) {
 	}
 	return blocks
 }
+
+// len returns the number of entries.
+func (x *index) len() int {
+	n := 0
+	for i := range x.shards {
+		s := &x.shards[i]
+		s.mu.Lock()
+		n += s.mu.count
+		s.mu.Unlock()
+	}
+	return n
+}

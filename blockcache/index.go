@@ -267,15 +267,3 @@ func (x *index) remove(h uint64, w word) bool {
 	s.mu.count--
 	return true
 }
-
-// len returns the number of entries.
-func (x *index) len() int {
-	n := 0
-	for i := range x.shards {
-		s := &x.shards[i]
-		s.mu.Lock()
-		n += s.mu.count
-		s.mu.Unlock()
-	}
-	return n
-}

@@ -350,3 +350,14 @@ func present(text string) string {
 		text = text[:at+2] + "NOW" + text[at+15:]
 	}
 }
+
+// all returns every route.
+func (r *router) all() []route {
+	var list []route
+	for _, paths := range []map[string][]route{r.exact, r.below} {
+		for _, routes := range paths {
+			list = append(list, routes...)
+		}
+	}
+	return list
+}

@@ -53,17 +53,6 @@ func (r *router) add(routes ...route) {
 	}
 }
 
-// all returns every route.
-func (r *router) all() []route {
-	var list []route
-	for _, paths := range []map[string][]route{r.exact, r.below} {
-		for _, routes := range paths {
-			list = append(list, routes...)
-		}
-	}
-	return list
-}
-
 // at returns the routes of a path.
 func (r *router) at(path []byte) []route {
 	if routes, ok := r.exact[string(path)]; ok {
