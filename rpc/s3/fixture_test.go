@@ -161,7 +161,7 @@ func newWorld(t testing.TB, o options) *world {
 	})
 	must(t, err)
 	w.cache, err = blockcache.Open(blockcache.Options{
-		BlockSize: o.blockSize, Logger: slog.New(slog.DiscardHandler), Paths: []blockcache.Path{{Dir: w.dir, TotalBytes: o.cacheBytes}},
+		BlockSize: o.blockSize, Logger: slog.New(slog.DiscardHandler), IOTimeout: time.Minute, Paths: []blockcache.Path{{Dir: w.dir, TotalBytes: o.cacheBytes}},
 	})
 	must(t, err)
 	w.engine = engine.NewSettings()
