@@ -122,7 +122,7 @@ func await(t *testing.T, what string, c <-chan struct{}) {
 	t.Helper()
 	select {
 	case <-c:
-	case <-time.After(10 * time.Second):
+	case <-time.After(patience):
 		t.Fatalf("not so: %s", what)
 	}
 }
@@ -135,7 +135,7 @@ func TestPipelinedRequests(t *testing.T) {
 	c, err := net.Dial("tcp", w.addr)
 	must(t, err)
 	defer c.Close()
-	must(t, c.SetDeadline(time.Now().Add(20*time.Second)))
+	must(t, c.SetDeadline(time.Now().Add(patience)))
 	one := "GET /data/k HTTP/1.1\r\nHost: a\r\n\r\n"
 	_, err = io.WriteString(c, strings.Repeat(one, 5)+strings.Replace(one, "Host: a", "Host: a\r\nConnection: close", 1))
 	must(t, err)
