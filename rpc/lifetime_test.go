@@ -126,6 +126,7 @@ func TestRPC01_FailuresOfTheClientItselfLeaveNothingBehind(t *testing.T) {
 	server, addr := startServer(t, ServerOptions{}, reader)
 	before := countCosts(t)
 	client := startClient(t, ClientOptions{Alloc: func(int) (*block.Buf, error) { return nil, block.ErrBusy }}, nil)
+	client.grace = patience
 	invalid := fetchOf("a", testBlock, block.Run{})
 	fail := func() {
 		if _, err := client.FetchFrom(context.Background(), addr, invalid); !errors.Is(err, block.ErrInvalid) {
@@ -146,8 +147,9 @@ func TestRPC01_FailuresOfTheClientItselfLeaveNothingBehind(t *testing.T) {
 	}
 	client.Close()
 	before.backTo(t)
-	// On a busy machine that rest may be late, and the connection is cut.
-	if n, cuts := server.Metrics().Accepts, client.Metrics().Cuts; n > 1+cuts {
+	// One for the calls and one for Cancels. On a busy machine the rest of a reply
+	// may be late, and its connection is cut.
+	if n, cuts := server.Metrics().Accepts, client.Metrics().Cuts; n > 2+cuts {
 		t.Errorf("%d connections, %d were cut", n, cuts)
 	}
 }
