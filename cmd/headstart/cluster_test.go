@@ -136,6 +136,14 @@ func patient() map[string]string {
 	}
 }
 
+// startBE starts a BE for which a busy machine has neither a hung disk nor
+// unreachable peers.
+func startBE(ctx context.Context, conf *config.Set, log *slog.Logger) (*be, error) {
+	b := newBE(conf, log)
+	b.tolerance = patience
+	return b, b.start(ctx)
+}
+
 // startBE starts one BE; a key among keys overrides what a cluster needs.
 func (c *testCluster) startBE(group string, keys map[string]string) *be {
 	c.t.Helper()

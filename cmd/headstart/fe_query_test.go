@@ -27,6 +27,11 @@ func inProcess(t testing.TB, r role, values map[string]string) node {
 	}
 	log := slog.New(slog.DiscardHandler)
 	conf.LogTo(log)
+	if r.role == config.BE {
+		r.start = func(ctx context.Context, conf *config.Set, log *slog.Logger) (node, error) {
+			return startBE(ctx, conf, log)
+		}
+	}
 	n, err := r.start(t.Context(), conf, log)
 	if err != nil {
 		t.Fatal(err)
