@@ -160,7 +160,7 @@ func (v *volume) move(n uint32) (hole uint32) {
 	s, t := v.slots.at(n), v.slots.at(m)
 	h := hashID(s.id)
 	t.state.Store(slotReady)
-	if err != nil || !v.index.replace(h, makeWord(h, v.number, n), makeWord(h, v.number, m)) {
+	if err != nil || !v.index.replace(h, makeWord(h, v.slots.place(n)), makeWord(h, v.slots.place(m))) {
 		t.state.Store(slotVacant)
 		v.mu.space.give(m)
 		// A record that was written for m must not bring a block back that was

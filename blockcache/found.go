@@ -86,7 +86,7 @@ func (v *volume) enter(f *found) bool {
 	s.id, s.start, s.size, s.crc, s.queue, s.born = f.id, f.start, f.size, f.crc, f.queue, v.mu.age
 	s.state.Store(slotUnchecked)
 	h := hashID(f.id)
-	_, ok := v.index.put(f.id, h, makeWord(h, v.number, f.n))
+	_, ok := v.index.put(f.id, h, makeWord(h, v.slots.place(f.n)))
 	if !ok {
 		s.state.Store(slotVacant)
 	}
@@ -97,7 +97,7 @@ func (v *volume) enter(f *found) bool {
 // fails where the bytes were verified meanwhile, or somebody is about to.
 func (v *volume) leave(f *found) bool {
 	s, h := v.slots.at(f.n), hashID(f.id)
-	w := makeWord(h, v.number, f.n)
+	w := makeWord(h, v.slots.place(f.n))
 	if s.state.Load() == slotReady || !v.index.remove(h, w) {
 		return false
 	}

@@ -14,17 +14,14 @@ const (
 	tagShift    = 40
 )
 
-// word is an entry of the index: 24 bits of the key's hash, 8 of the volume's
-// number, 32 of the slot's. 0 is empty, because no slot has number 0.
+// word is an entry of the index: 24 bits of the key's hash, 40 of the slot's
+// place among all. 0 is empty, because no slot has number 0.
 type word uint64
 
-func makeWord(h uint64, volume uint8, n uint32) word {
-	return word(hashTag(h)<<tagShift | uint64(volume)<<32 | uint64(n))
-}
+func makeWord(h, place uint64) word { return word(hashTag(h)<<tagShift | place) }
 
 func (w word) tag() uint64   { return uint64(w) >> tagShift }
-func (w word) volume() uint8 { return uint8(w >> 32) }
-func (w word) slot() uint32  { return uint32(w) }
+func (w word) place() uint64 { return uint64(w) & (1<<tagShift - 1) }
 
 // hashID spreads ids over shards (the top bits), tags (the middle) and buckets
 // (the bottom). Real ids are a SHA-256 already; this makes made-up ones good.

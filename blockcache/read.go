@@ -15,9 +15,9 @@ var (
 	errCut  = errors.New("the file was cut short")
 )
 
-// CopyLease implements block.Memory. What is in memory is copied out of the
+// copyLease is CopyLease of a lease of the volume's. What is in memory is copied out of the
 // mapping; what is cold comes from the disk and is verified as a whole.
-func (v *volume) CopyLease(token uint64, lent []byte, off int, dst []byte) (got int, err error) {
+func (v *volume) copyLease(token uint64, lent []byte, off int, dst []byte) (got int, err error) {
 	n := slotOf(token)
 	s := v.slots.at(n)
 	dst = dst[:min(len(dst), len(lent)-off)]
@@ -64,11 +64,6 @@ func (v *volume) copyCold(n uint32, off int, dst []byte) (got int, err error) {
 		}
 	}
 	return got, err
-}
-
-// LeaseResident reports whether a lent block is in memory, for Lease.Resident.
-func (v *volume) LeaseResident(token uint64, lent []byte) bool {
-	return v.warm(slotOf(token), lent)
 }
 
 // stillThere tells whether bytes that were copied out of a lent block were there

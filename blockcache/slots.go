@@ -116,6 +116,13 @@ const (
 // segment is a part of the slot table: grown by segments, so that a slot never
 // moves under a reader.
 type segment struct {
+	// v is whose slots these are: the one pointer, and at the front, so that the
+	// garbage collector looks at no more than it. It fills a cache line.
+	v *volume
+	// first is the number of its first slot.
+	first uint32
+	_     [52]byte
+
 	slots [segSlots]slot
 	// pins of one stripe lie together, away from those of another stripe.
 	pins [stripes][segSlots]atomic.Uint64
@@ -123,19 +130,37 @@ type segment struct {
 	warm [segSlots]atomic.Uint32
 }
 
-// slotTable numbers the slots of one volume.
+// slotTable numbers the slots of one volume. Its segments are some of those of
+// the cache, which finds a slot by its place among the slots of all volumes.
 type slotTable struct {
-	segs []atomic.Pointer[segment]
+	v     *volume
+	first uint64 // the place of slot 0
+	segs  []atomic.Pointer[segment]
 }
 
-func newSlotTable(maxSlots uint32) slotTable {
-	return slotTable{segs: make([]atomic.Pointer[segment], maxSlots>>segBits+1)}
+// newSlotTables cuts a table for the segments of all volumes up.
+func newSlotTables(volumes []*volume) (segs []atomic.Pointer[segment]) {
+	sum := uint64(0)
+	for _, v := range volumes {
+		sum += uint64(maxSlots(v.capacity)>>segBits) + 1
+	}
+	segs = make([]atomic.Pointer[segment], sum)
+	at := uint64(0)
+	for _, v := range volumes {
+		n := uint64(maxSlots(v.capacity)>>segBits) + 1
+		v.slots = slotTable{v: v, first: at << segBits, segs: segs[at : at+n]}
+		at += n
+	}
+	return segs
 }
+
+// place returns where slot n is among the slots of all volumes.
+func (t *slotTable) place(n uint32) uint64 { return t.first + uint64(n) }
 
 // grow makes slot n usable; under the volume's lock.
 func (t *slotTable) grow(n uint32) {
 	if p := &t.segs[n>>segBits]; p.Load() == nil {
-		p.Store(new(segment))
+		p.Store(&segment{v: t.v, first: n &^ segMask})
 	}
 }
 
@@ -154,10 +179,13 @@ func (t *slotTable) warm(n uint32) *atomic.Uint32 {
 // letGo takes back a pin of the writer's, which is on stripe 0.
 func (t *slotTable) letGo(n uint32) { t.pin(n, 0).Add(^uint64(0)) }
 
-// both returns slot n and its pin word of one stripe.
-func (t *slotTable) both(n, stripe uint32) (*slot, *atomic.Uint64) {
-	seg := t.segs[n>>segBits].Load()
-	return &seg.slots[n&segMask], &seg.pins[stripe&(stripes-1)][n&segMask]
+// segment returns the part of the table that has slot n.
+func (t *slotTable) segment(n uint32) *segment { return t.segs[n>>segBits].Load() }
+
+// both returns a slot and its pin word of one stripe. A token, a place and a
+// slot's number end in the same bits.
+func (g *segment) both(n, stripe uint32) (*slot, *atomic.Uint64) {
+	return &g.slots[n&segMask], &g.pins[stripe&(stripes-1)][n&segMask]
 }
 
 // pinned reports whether anybody holds n. Stripes are read one after another:

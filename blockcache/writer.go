@@ -60,7 +60,7 @@ func (v *volume) offer(e *Entry, b *block.Buf, h uint64) bool {
 	s.state.Store(slotPending)
 	v.slots.pin(n, 0).Add(onePin) // the writer's
 	v.setPending(n, b.Retain())
-	if _, ok := v.index.put(e.ID, h, makeWord(h, v.number, n)); !ok {
+	if _, ok := v.index.put(e.ID, h, makeWord(h, v.slots.place(n))); !ok {
 		// Somebody else offered it meanwhile.
 		v.setPending(n, nil)
 		b.Release()
@@ -189,7 +189,7 @@ func (v *volume) writeBlock(j *job) {
 	v.setPending(j.n, nil)
 	v.count.pending.Add(-int64(len(j.buf.Bytes())))
 	j.buf.Release()
-	v.unpin(token(j.n, 0), onePin)
+	v.slots.segment(j.n).unpin(token(j.n, 0), onePin)
 }
 
 func (v *volume) writeFailed(n uint32, err error) {
