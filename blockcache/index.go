@@ -26,8 +26,7 @@ func (w word) place() uint64 { return uint64(w) & (1<<tagShift - 1) }
 // hashID spreads ids over shards (the top bits), tags (the middle) and buckets
 // (the bottom). Real ids are a SHA-256 already; this makes made-up ones good.
 func hashID(id block.ID) uint64 {
-	hi, lo := bits.Mul64(id.Hi^0x9E3779B97F4A7C15, id.Lo^0xD1B54A32D192ED03)
-	hi, lo = bits.Mul64(hi^lo^id.Index^0x8CB92BA72F3D8DD7, 0xA24BAED4963EE407)
+	hi, lo := bits.Mul64(id.Hi^0x9E3779B97F4A7C15, id.Lo^id.Index*0xA24BAED4963EE407^0xD1B54A32D192ED03)
 	return hi ^ lo
 }
 
@@ -98,7 +97,7 @@ func (x *index) reserve(n int) {
 
 // firstWord and nextWord walk the words of a bucket from a place that the
 // hash gives, so that most look-ups find what they want at the first.
-func firstWord(h uint64) int { return int(h>>31) & 7 % bucketWords }
+func firstWord(h uint64) int { return int(h>>31) & 7 }
 
 func nextWord(i int) int {
 	if i++; i < bucketWords {
