@@ -174,7 +174,7 @@ func (v *volume) move(n uint32) (hole uint32) {
 	}
 	v.count.moved.Add(uint64(s.size))
 	v.mu.policy.moved(n, m)
-	v.mu.objects.hold(keyOf(s.id))
+	v.mu.objects.hold(keyOf(s.id), 1)
 	s.retire()
 	v.mu.dying++
 	return v.reapLocked(n)

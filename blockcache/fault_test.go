@@ -224,7 +224,10 @@ func TestS54_LeasesOutliveAnOpenThatFails(t *testing.T) {
 	ready := make(chan struct{})
 	o.open = func(dir *os.Root, name string) (file, error) {
 		f, err := openDiskFile(dir, name)
-		return punchHook{f, func() error {
+		if name != objectsName {
+			return f, err
+		}
+		return cellHook{f, func() error {
 			<-ready
 			l, ok := c2.Get(id(3, 0))
 			if ok {
@@ -251,13 +254,49 @@ func TestS54_LeasesOutliveAnOpenThatFails(t *testing.T) {
 	has(t, open(t, options(o.Paths[0].Dir, 8<<20, 64*kib)), 3, 0, 64*kib)
 }
 
-// punchHook asks somebody before it gives disk blocks back.
-type punchHook struct {
-	file
-	before func() error
+// The blocks of a directory are served before its disk has seen to it that all
+// of the data file has room.
+func TestRR02_StartDoesNotWaitForDiskBlocks(t *testing.T) {
+	o := options(t.TempDir(), 8<<20, 64*kib)
+	c := open(t, o)
+	fillTen(c)
+	flush(t, c)
+	_ = c.Close()
+	served := make(chan struct{})
+	o.open = func(dir *os.Root, name string) (file, error) {
+		f, err := openDiskFile(dir, name)
+		return slowReserve{f, served}, err
+	}
+	c = open(t, o)
+	has(t, c, 3, 0, 64*kib)
+	close(served)
+	flush(t, c)
+	invariants(t, c)
 }
 
-func (f punchHook) Punch(int64, int64) error { return f.before() }
+// slowReserve lets disk blocks wait.
+type slowReserve struct {
+	file
+	until chan struct{}
+}
+
+func (f slowReserve) Reserve(off, n int64) error {
+	<-f.until
+	return f.file.Reserve(off, n)
+}
+
+// cellHook asks somebody what becomes of reading cells: they come last.
+type cellHook struct {
+	file
+	read func() error
+}
+
+func (f cellHook) ReadAt(p []byte, off int64) (int, error) {
+	if off >= headerSize {
+		return 0, f.read()
+	}
+	return f.file.ReadAt(p, off)
+}
 
 // The file is cut inside a block: what is copied is right or an error, whatever
 // the block ends with. Behind the cut the rest of a page reads as zeros, without

@@ -157,10 +157,11 @@ func newSlotTables(volumes []*volume) (segs []atomic.Pointer[segment]) {
 // place returns where slot n is among the slots of all volumes.
 func (t *slotTable) place(n uint32) uint64 { return t.first + uint64(n) }
 
-// grow makes slot n usable; under the volume's lock.
+// grow makes slot n usable; under the volume's lock, or when the volume is read
+// in, by who reads it.
 func (t *slotTable) grow(n uint32) {
 	if p := &t.segs[n>>segBits]; p.Load() == nil {
-		p.Store(&segment{v: t.v, first: n &^ segMask})
+		p.CompareAndSwap(nil, &segment{v: t.v, first: n &^ segMask})
 	}
 }
 

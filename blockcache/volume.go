@@ -115,7 +115,7 @@ const (
 func newVolume(number uint8, p Path, o Options) *volume {
 	v := &volume{
 		number: number, dir: p.Dir, blockSize: o.blockSize(), capacity: p.TotalBytes, shares: p.shares(),
-		log: o.Logger,
+		log:  o.Logger,
 		wake: make(chan struct{}, 1), idle: make(chan struct{}),
 		stop: make(chan struct{}), kept: make(chan struct{}), tried: make(chan struct{}),
 		opener: o.open, ioTimeout: o.IOTimeout, coldReads: make(chan struct{}, maxColdReads),

@@ -19,6 +19,7 @@ const (
 	jobTrim          // disk blocks behind the frontier
 	jobFlush         // nothing: jobs are done in order
 	jobRoom          // nothing but what follows each batch: room for metadata
+	jobAdopt         // the disk blocks of a directory that was just read
 )
 
 // job is one order to the writer. Its memory is the writer's.
@@ -74,7 +75,7 @@ func (v *volume) offer(e *Entry, b *block.Buf, h uint64) bool {
 	} else {
 		v.mu.policy.insert(n, protect)
 	}
-	v.mu.objects.hold(keyOf(e.ID))
+	v.mu.objects.hold(keyOf(e.ID), 1)
 	v.mu.bytes += int64(s.size)
 	v.count.pending.Add(int64(s.size))
 	v.pushLocked(job{kind: jobWrite, n: n, buf: b, entry: *e})
@@ -164,6 +165,13 @@ func (v *volume) do(j *job, down bool) {
 			break
 		}
 		if err := v.trim(); err != nil {
+			v.writeFault()
+		}
+	case jobAdopt:
+		if down {
+			break
+		}
+		if err := v.adoptData(); err != nil {
 			v.writeFault()
 		}
 	case jobFlush:
