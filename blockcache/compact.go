@@ -196,6 +196,7 @@ func (v *volume) moveToLocked(n uint32) uint32 {
 	}
 	t := v.slots.at(m)
 	t.id, t.size, t.crc, t.queue, t.where, t.born = s.id, s.size, s.crc, s.queue, s.where, s.born
+	v.slots.tail(m).Store(0)
 	t.state.Store(slotClaimed) // in no list yet: nobody but the writer may touch it
 	if !v.mu.space.place(m) {
 		t.state.Store(slotVacant)

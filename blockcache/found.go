@@ -114,6 +114,7 @@ func (v *volume) enter(f *found) bool {
 	v.slots.grow(f.n)
 	s := v.slots.at(f.n)
 	s.id, s.start, s.size, s.crc, s.queue, s.born = f.id, f.start, f.size, f.crc, f.queue, v.mu.age
+	v.slots.tail(f.n).Store(0)
 	s.state.Store(slotUnchecked)
 	h := hashID(f.id)
 	_, ok := v.index.put(f.id, h, makeWord(h, v.slots.place(f.n)))

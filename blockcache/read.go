@@ -21,14 +21,23 @@ func (v *volume) copyLease(token uint64, lent []byte, off int, dst []byte) (got 
 	n := slotOf(token)
 	s := v.slots.at(n)
 	dst = dst[:min(len(dst), len(lent)-off)]
-	whole := false
-	if part := lent[off : off+len(dst)]; v.warm(n, lent) || v.arena.resident(part) {
-		got, whole, err = v.arena.copy(dst, part)
+	whole, warm, tail := false, v.warm(n, lent), uint32(0)
+	if warm {
+		tail = v.slots.tail(n).Load()
+		got, whole, err = v.arena.copy(dst, lent, off, tail)
+	} else if v.arena.resident(lent[off : off+len(dst)]) {
+		got, whole, err = v.arena.copy(dst, lent, off, 0)
 	} else {
 		got, err = v.copyCold(n, off, dst)
 	}
 	if err == nil && !whole {
+		if warm && tail == 0 {
+			tail = v.arena.tailOf(lent)
+		}
 		err = v.stillThere(n, s)
+		if err == nil && warm { // so the tail is the block's, and not that of a cut
+			v.slots.tail(n).Store(tail)
+		}
 	}
 	switch {
 	case err == nil:

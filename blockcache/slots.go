@@ -128,6 +128,9 @@ type segment struct {
 	pins [stripes][segSlots]atomic.Uint64
 	// warm is the epoch in which a slot's block was in memory as a whole.
 	warm [segSlots]atomic.Uint32
+	// tail is 2 more than the place of the last byte of a block that is not zero, 1
+	// where all are; 0 when nobody has looked. Readers write it, who hold a pin.
+	tail [segSlots]atomic.Uint32
 }
 
 // slotTable numbers the slots of one volume. Its segments are some of those of
@@ -171,6 +174,10 @@ func (t *slotTable) at(n uint32) *slot {
 
 func (t *slotTable) pin(n, stripe uint32) *atomic.Uint64 {
 	return &t.segs[n>>segBits].Load().pins[stripe&(stripes-1)][n&segMask]
+}
+
+func (t *slotTable) tail(n uint32) *atomic.Uint32 {
+	return &t.segs[n>>segBits].Load().tail[n&segMask]
 }
 
 func (t *slotTable) warm(n uint32) *atomic.Uint32 {

@@ -58,6 +58,7 @@ func (v *volume) offer(e *Entry, b *block.Buf, h uint64) bool {
 	}
 	s := v.slots.at(n)
 	s.id, s.size, s.crc, s.queue, s.born = e.ID, uint32(len(b.Bytes())), b.CRC(), e.Queue, v.mu.age
+	v.slots.tail(n).Store(0)
 	s.state.Store(slotPending)
 	v.slots.pin(n, 0).Add(onePin) // the writer's
 	v.setPending(n, b.Retain())
