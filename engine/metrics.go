@@ -92,8 +92,8 @@ func (e *Engine) Metrics() Metrics {
 		PeerCorrupt: c.peerCorrupt.Load(), Panics: c.panics.Load(),
 		Changed: c.changed.Load(), StaleMetaUsed: c.staleMetaUsed.Load(),
 		LateGETs: c.lateGets.Load(), FillGroupUnmatched: c.fillGroupUnmatched.Load(),
-		ObjectsKnown:       int64(e.objects.Len()),
-		FlightsRacing:      int64(e.races.Len()), FlightsGetting: int64(e.gets.Len()),
+		ObjectsKnown:  int64(e.objects.Len()),
+		FlightsRacing: int64(e.races.Len()), FlightsGetting: int64(e.gets.Len()),
 		PeerLatency: c.peerLatency.Latencies(now), StoreLatency: c.storeLatency.Latencies(now),
 	}
 }

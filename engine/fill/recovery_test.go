@@ -111,7 +111,7 @@ func (s *store) slowDown(pause time.Duration) (lift func()) {
 // GETs nothing that nobody waits for any more.
 func TestBP09_AClusterRecoversFromAStormByItself(t *testing.T) {
 	const limit = 200 // GETs a second
-	blocks, storm := 3000, 30*time.Second
+	blocks, storm := 3000, 60*time.Second
 	if testing.Short() {
 		blocks, storm = 500, 5*time.Second
 	}
