@@ -206,7 +206,7 @@ func (t *task) start() {
 		legs.HeadStart, legs.FillHeadStart = e.headStart(t.mode.asked), e.patience()
 		legs.Slots = e.RaceGets
 		if e.Settings.EnableAdaptivePeerRaceHedge.Load() {
-			legs.Budget = &spender{e: e, asked: t.mode.asked}
+			legs.Budget = &spender{e: e, asked: t.mode.asked, began: t.started}
 		}
 		if t.known == nil {
 			legs.Store = t.shareLearning
@@ -216,7 +216,7 @@ func (t *task) start() {
 	}
 	if delay, ok := e.twinDelay(); ok && t.mode.twin {
 		legs.Peer, legs.Twin, legs.HeadStart = t.get, true, delay
-		legs.Budget = &spender{e: e}
+		legs.Budget = &spender{e: e, began: t.started}
 	}
 	if t.mode.trace != nil {
 		legs.Hedge = t.traced(legs.Hedge, legs.Store)
@@ -363,5 +363,5 @@ func refusal(s race.Stats) string {
 	if s.NoSlot {
 		return "was refused for a while: all of max_peer_race_s3_thread_num in use"
 	}
-	return "was refused for a while: peer_race_hedge_budget_percent used up"
+	return "was refused for a while: peer_race_hedge_budget_percent used up, or the peer is the new source of a tablet and is given time"
 }

@@ -19,6 +19,8 @@ const (
 	minHeadStart = time.Millisecond
 	// fillPatience is how long the first fills may take, before any has told.
 	fillPatience = 250 * time.Millisecond
+	// sourcePatience is how long a greeted peer may take for its first calls.
+	sourcePatience = 250 * time.Millisecond
 	// hedgeAgain is how soon a refused hedge asks once more.
 	hedgeAgain = 5 * time.Millisecond
 	// budgetBurst is how many extra GETs may be ahead of the budget: as many as
@@ -68,9 +70,15 @@ func (b *budget) take(forced bool) (allowed, charged bool) {
 // spender is the budget as one race sees it (race.Budget). A peer that has
 // never answered, or not lately, is no late peer but a suspect: hedging it is
 // not refused, only charged.
+//
+// The source of a rebalance was greeted before its first read (S88), so it is no
+// suspect. Readers storm it, and its first answers are late because of them: GETs
+// beside those would only add to the storm. It is given time.
 type spender struct {
 	e     *Engine
 	asked shards.Snapshot
+	// began is when the race did.
+	began time.Time
 	// charged is what the last Spend has cost, for Refund.
 	charged bool
 }
@@ -81,6 +89,10 @@ func (s *spender) Spend() (allowed bool) {
 	if c, ok := s.e.chosen(s.asked); ok {
 		_, known := s.e.Breakers.Quantile(c.Addr, peerQuantile)
 		forced = !known || s.e.Breakers.Quiet(c.Addr)
+		if !known && s.e.Breakers.Vouched(c.Addr) && time.Since(s.began) < sourcePatience {
+			s.charged = false
+			return false
+		}
 	}
 	allowed, s.charged = s.e.budget.take(forced)
 	return allowed
