@@ -190,8 +190,9 @@ func (t *task) drive() {
 // races are switched off or too many run (S07).
 func (t *task) start() {
 	e := t.e
+	spender := e.spender(t.mode.asked, t.started)
 	if !t.mode.twin { // a race's store leg is a part of what has earned already
-		e.budget.earn(e.Settings.PeerRaceHedgeBudgetPercent.Load())
+		spender.budget.earn(e.Settings.PeerRaceHedgeBudgetPercent.Load())
 	}
 	legs := race.Legs{Store: t.get, BlockSize: e.BlockSize, Again: hedgeAgain}
 	t.direct = !t.mode.peers
@@ -206,7 +207,7 @@ func (t *task) start() {
 		legs.HeadStart, legs.FillHeadStart = e.headStart(t.mode.asked), e.patience()
 		legs.Slots = e.RaceGets
 		if e.Settings.EnableAdaptivePeerRaceHedge.Load() {
-			legs.Budget = &spender{e: e, asked: t.mode.asked, began: t.started}
+			legs.Budget = spender
 		}
 		if t.known == nil {
 			legs.Store = t.shareLearning
@@ -216,7 +217,7 @@ func (t *task) start() {
 	}
 	if delay, ok := e.twinDelay(); ok && t.mode.twin {
 		legs.Peer, legs.Twin, legs.HeadStart = t.get, true, delay
-		legs.Budget = &spender{e: e, began: t.started}
+		legs.Budget = spender
 	}
 	if t.mode.trace != nil {
 		legs.Hedge = t.traced(legs.Hedge, legs.Store)
@@ -363,5 +364,5 @@ func refusal(s race.Stats) string {
 	if s.NoSlot {
 		return "was refused for a while: all of max_peer_race_s3_thread_num in use"
 	}
-	return "was refused for a while: peer_race_hedge_budget_percent used up, or the peer is the new source of a tablet and is given time"
+	return "was refused for a while: peer_race_hedge_budget_percent used up"
 }

@@ -19,7 +19,8 @@ const (
 	minHeadStart = time.Millisecond
 	// fillPatience is how long the first fills may take, before any has told.
 	fillPatience = 250 * time.Millisecond
-	// sourcePatience is how long a greeted peer may take for its first calls.
+	// sourcePatience is how long the source of a rebalance may take before it is a
+	// suspect.
 	sourcePatience = 250 * time.Millisecond
 	// hedgeAgain is how soon a refused hedge asks once more.
 	hedgeAgain = 5 * time.Millisecond
@@ -71,30 +72,43 @@ func (b *budget) take(forced bool) (allowed, charged bool) {
 // never answered, or not lately, is no late peer but a suspect: hedging it is
 // not refused, only charged.
 //
-// The source of a rebalance was greeted before its first read (S88), so it is no
-// suspect. Readers storm it, and its first answers are late because of them: GETs
-// beside those would only add to the storm. It is given time.
+// The source of a rebalance was greeted before its first read (S84), so it is no
+// suspect until it has been silent for sourcePatience. Readers storm it, its
+// answers are late because of them, and GETs beside those add to the storm: they
+// have a budget of their own, which begins with nothing.
 type spender struct {
-	e     *Engine
-	asked shards.Snapshot
-	// began is when the race did.
-	began time.Time
+	e      *Engine
+	budget *budget
+	asked  shards.Snapshot
+	// source: the race begins with the source of a rebalance. began is when it did.
+	source bool
+	began  time.Time
 	// charged is what the last Spend has cost, for Refund.
 	charged bool
+}
+
+// spender returns the budget of a race that is about to begin with a candidate of
+// asked.
+func (e *Engine) spender(asked shards.Snapshot, began time.Time) *spender {
+	s := &spender{e: e, budget: &e.budget, asked: asked, began: began}
+	if c, ok := e.chosen(asked); ok && e.Breakers.Vouched(c.Addr) {
+		s.budget, s.source = &e.sourceBudget, true
+	}
+	return s
 }
 
 // Spend implements race.Budget.
 func (s *spender) Spend() (allowed bool) {
 	forced := false
 	if c, ok := s.e.chosen(s.asked); ok {
-		_, known := s.e.Breakers.Quantile(c.Addr, peerQuantile)
-		forced = !known || s.e.Breakers.Quiet(c.Addr)
-		if !known && s.e.Breakers.Vouched(c.Addr) && time.Since(s.began) < sourcePatience {
-			s.charged = false
-			return false
+		if s.source {
+			forced = time.Since(s.began) >= sourcePatience || s.e.Breakers.Quiet(c.Addr, sourcePatience)
+		} else {
+			_, known := s.e.Breakers.Quantile(c.Addr, peerQuantile)
+			forced = !known || s.e.Breakers.Quiet(c.Addr, 0)
 		}
 	}
-	allowed, s.charged = s.e.budget.take(forced)
+	allowed, s.charged = s.budget.take(forced)
 	return allowed
 }
 
@@ -102,7 +116,7 @@ func (s *spender) Spend() (allowed bool) {
 func (s *spender) Refund() {
 	if s.charged {
 		s.charged = false
-		s.e.budget.milli.Add(oneGet)
+		s.budget.milli.Add(oneGet)
 	}
 }
 

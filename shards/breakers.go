@@ -139,11 +139,15 @@ func (b *Breakers) Silent(a block.Addr) bool {
 	return true
 }
 
-// Quiet reports whether a call to a has been given up since the address last
-// answered one.
-func (b *Breakers) Quiet(a block.Addr) bool {
+// Quiet reports whether a call to a was given up, that long ago or longer, and the
+// address has answered none since.
+func (b *Breakers) Quiet(a block.Addr, lasting time.Duration) bool {
 	n, ok := b.nodes.Load(a)
-	return ok && n.quiet.sinceMS() != 0
+	if !ok {
+		return false
+	}
+	since := n.quiet.sinceMS()
+	return since != 0 && b.clock.nowMS()-since >= lasting.Milliseconds()
 }
 
 // Vouch notes that a has just answered a call that asked for no block: reads may

@@ -26,7 +26,7 @@ const (
 	scaleRead    = 64 << 10
 	scaleReaders = 4
 	scaleSteady  = 3 * time.Second
-	scaleDip     = 8 * time.Second
+	scaleDip     = 12 * time.Second
 )
 
 // BenchmarkScaleOut adds a third BE to a group of two under load, with each
