@@ -8,9 +8,10 @@ FUZZTIME ?= 10s
 # SEEDS is how many worlds make sim runs, from FIRST on.
 SEEDS    ?= 1000
 FIRST    ?= 1
-# BENCH picks benchmarks, PKG packages: make bench PKG=./blockcache BENCH=Get
-BENCH    ?= .
-PKG      ?= ./...
+# REF is what make bench-compare compares with.
+REF      ?= main
+# RESULTS keeps what a bench prints in bench/RESULTS.md, when it is run as it comes.
+RESULTS   = $(GO) run ./bench/results
 
 export CGO_ENABLED ?= 0
 
@@ -19,10 +20,10 @@ OURS      = $$($(GO) list ./... | grep -v /kitex_gen)
 OUR_FILES = $$(find . -name '*.go' -not -path './rpc/kitex_gen/*')
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test check race raceall bench fuzz sim chaos clients s3clients feclients gen clean
+.PHONY: help build demo test check race raceall bench bench-compare fuzz sim chaos clients s3clients feclients gen clean
 
 help: ## list the targets
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## /  make \1\t/' | expand -t 16
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /  make \1\t/' | expand -t 24
 
 build: ## build bin/headstart
 	$(GO) build -trimpath -o bin/headstart ./cmd/headstart
@@ -52,8 +53,11 @@ race: ## run the tests under the race detector (needs a C compiler)
 raceall: ## the same with the longest ones, for an idle machine and an hour
 	CGO_ENABLED=1 $(GO) test -race -short -cpu 1 -timeout 60m ./...
 
-bench: ## run the Go benchmarks
-	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem $(PKG)
+bench: ## measure the hot paths: make bench ARGS='-packages ./blockcache -bench Get'
+	$(if $(ARGS),,$(RESULTS) -section "Hot paths" -command "make bench" --) $(GO) run ./bench/micro $(ARGS)
+
+bench-compare: ## measure them beside those of a commit: make bench-compare REF=main
+	$(GO) run ./bench/micro -ref $(REF) $(ARGS)
 
 fuzz: ## run each fuzz target for FUZZTIME
 	@set -e; \
