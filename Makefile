@@ -20,7 +20,7 @@ OURS      = $$($(GO) list ./... | grep -v /kitex_gen)
 OUR_FILES = $$(find . -name '*.go' -not -path './rpc/kitex_gen/*')
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test check race raceall bench bench-compare fuzz sim chaos clients s3clients feclients gen clean
+.PHONY: help build demo test check race raceall bench bench-compare bench-cold fuzz sim chaos clients s3clients feclients gen clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /  make \1\t/' | expand -t 24
@@ -58,6 +58,12 @@ bench: ## measure the hot paths: make bench ARGS='-packages ./blockcache -bench 
 
 bench-compare: ## measure them beside those of a commit: make bench-compare REF=main
 	$(GO) run ./bench/micro -ref $(REF) $(ARGS)
+
+# 5190 reads against a store that is as slow as the real one: a round takes 80 s.
+bench-cold: build ## measure reads of cold data: time, GETs and money with and without peers, and as a cluster grows
+	$(RESULTS) -section "Cold reads" -command "make bench-cold" -- bin/headstart demo -cold $(ARGS)
+	$(RESULTS) -section "Cold reads as a cluster grows" -command "make bench-cold" -- \
+		env GROW=10 $(GO) test -count 1 -timeout 12m -run ClusterGrows -v ./bench/grow
 
 fuzz: ## run each fuzz target for FUZZTIME
 	@set -e; \

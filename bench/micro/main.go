@@ -1,7 +1,8 @@
 // Command micro runs the Go benchmarks of the hot paths and prints their
-// medians by benchstat. The packages take turns, one run of each a round, so
+// medians. The packages take turns, one run of each a round, so
 // that a busy minute of the machine does not fall on one of them alone. With
-// -ref it measures a second commit in the same rounds and compares the two.
+// -ref it measures a second commit in the same rounds, and benchstat compares
+// the two.
 //
 //	go run ./bench/micro -ref main
 package main
@@ -97,7 +98,10 @@ func run(ctx context.Context, o options) error {
 		}
 		fmt.Fprintf(os.Stderr, "round %d of %d, %v\n", n+1, o.rounds, time.Since(began).Round(time.Second))
 	}
-	return summarize(ctx, tmp, sides)
+	if len(sides) == 1 {
+		return report(os.Stdout, o, sides[0].out.Bytes())
+	}
+	return compare(ctx, tmp, sides)
 }
 
 // git leaves its output with this process's errors.
@@ -141,8 +145,8 @@ func (s *side) measure(ctx context.Context, o options, p string) error {
 	return nil
 }
 
-// summarize lets benchstat print what was measured.
-func summarize(ctx context.Context, tmp string, sides []*side) error {
+// compare lets benchstat say what differs.
+func compare(ctx context.Context, tmp string, sides []*side) error {
 	args := []string{"tool", "benchstat"}
 	for _, s := range sides {
 		path := filepath.Join(tmp, s.name)
