@@ -20,7 +20,7 @@ OURS      = $$($(GO) list ./... | grep -v /kitex_gen)
 OUR_FILES = $$(find . -name '*.go' -not -path './rpc/kitex_gen/*')
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test check race raceall bench bench-compare bench-cold fuzz sim chaos clients s3clients feclients gen clean
+.PHONY: help build demo test check race raceall bench bench-compare bench-cold rivals fuzz sim chaos clients s3clients feclients gen clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /  make \1\t/' | expand -t 24
@@ -64,6 +64,17 @@ bench-cold: build ## measure reads of cold data: time, GETs and money with and w
 	$(RESULTS) -section "Cold reads" -command "make bench-cold" -- bin/headstart demo -cold $(ARGS)
 	$(RESULTS) -section "Cold reads as a cluster grows" -command "make bench-cold" -- \
 		env GROW=10 $(GO) test -count 1 -timeout 12m -run ClusterGrows -v ./bench/grow
+
+# What is measured of other programs needs them: Debian's packages, if this is
+# Debian and we may install them. What is missing is said, not passed over.
+rivals: build ## measure rivals beside ours: look-up, peer hop, HTTP hits (a module of its own)
+	$(RESULTS) -section "Rivals: look-up" -command "make rivals" -- $(GO) -C bench/rivals run ./caches
+	$(RESULTS) -section "Rivals: peer hop" -command "make rivals" -- $(GO) -C bench/rivals run ./peers
+ifneq ($(wildcard bench/rivals/hits),)
+	command -v wrk nginx varnishd >/dev/null || \
+		{ apt-get update -qq && apt-get install -y -qq --no-install-recommends wrk nginx varnish; } >/dev/null
+	$(RESULTS) -section "Rivals: HTTP hits" -command "make rivals" -- $(GO) -C bench/rivals run ./hits
+endif
 
 fuzz: ## run each fuzz target for FUZZTIME
 	@set -e; \
