@@ -228,6 +228,7 @@ func peerMetrics() []metric {
 		count(`headstart_peer_dial_errors_total`, requesting, "Connections to peers that failed.", func(b *books) int64 { return b.wire.PeerDialErrors }),
 		count(`headstart_peer_calls_total`, requesting, "Calls to peers sent.", func(b *books) int64 { return b.wire.PeerCalls }),
 		count(`headstart_peer_received_bytes_total`, requesting, "Bytes of blocks received from peers.", func(b *books) int64 { return b.wire.PeerBytes }),
+		count(`headstart_peer_cross_location_bytes_total`, requesting, "Bytes of blocks that peers of another location have brought.", func(b *books) int64 { return b.engine.FarBytes }),
 		count(`headstart_peer_wasted_bytes_total`, requesting, "Bytes among them that nobody wanted any more when they came.", func(b *books) int64 { return b.wire.PeerWasted }),
 		count(`headstart_peer_cancels_total`, requesting, "Calls to peers that were cancelled.", func(b *books) int64 { return b.wire.PeerCancels }),
 		count(`headstart_peer_cuts_total`, requesting, "Connections closed because a cancelled call was not answered.", func(b *books) int64 { return b.wire.PeerCuts }),
