@@ -13,14 +13,25 @@ import (
 // (host:port). The test is skipped where there is no etcd.
 func Start(t testing.TB) string {
 	t.Helper()
+	return start(t, "http")
+}
+
+// StartTLS runs an etcd that shows a certificate and wants one of the authority.
+func StartTLS(t testing.TB, ca, cert, key string) string {
+	t.Helper()
+	return start(t, "https", "--cert-file", cert, "--key-file", key, "--client-cert-auth", "--trusted-ca-file", ca)
+}
+
+func start(t testing.TB, scheme string, more ...string) string {
+	t.Helper()
 	program, err := exec.LookPath("etcd")
 	if err != nil {
 		t.Skip("there is no etcd here (Debian: etcd-server)")
 	}
 	client, peer := freeAddr(t), freeAddr(t)
-	cmd := exec.Command(program, "--data-dir", dataDir(t),
-		"--listen-client-urls", "http://"+client, "--advertise-client-urls", "http://"+client,
-		"--listen-peer-urls", "http://"+peer, "--initial-advertise-peer-urls", "http://"+peer, "--initial-cluster", "default=http://"+peer)
+	cmd := exec.Command(program, append(more, "--data-dir", dataDir(t),
+		"--listen-client-urls", scheme+"://"+client, "--advertise-client-urls", scheme+"://"+client,
+		"--listen-peer-urls", "http://"+peer, "--initial-advertise-peer-urls", "http://"+peer, "--initial-cluster", "default=http://"+peer)...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // it does not outlive a test that is killed
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
