@@ -35,8 +35,7 @@ const (
 
 func beRole() role {
 	return role{name: "be", role: config.BE, start: func(ctx context.Context, conf *config.Set, log *slog.Logger) (node, error) {
-		b := newBE(conf, log)
-		return b, b.start(ctx)
+		return startBE(ctx, conf, log)
 	}}
 }
 
@@ -89,6 +88,11 @@ type be struct {
 
 func newBE(conf *config.Set, log *slog.Logger) *be {
 	return &be{conf: conf, log: log, started: time.Now(), errs: make(chan error, 3)}
+}
+
+func startBE(ctx context.Context, conf *config.Set, log *slog.Logger) (*be, error) {
+	b := newBE(conf, log)
+	return b, b.start(ctx)
 }
 
 // start brings everything up. When that fails it closes what is up.

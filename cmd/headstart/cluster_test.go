@@ -136,9 +136,9 @@ func patient() map[string]string {
 	}
 }
 
-// startBE starts a BE for which a busy machine has neither a hung disk nor
+// startPatient starts a BE for which a busy machine has neither a hung disk nor
 // unreachable peers.
-func startBE(ctx context.Context, conf *config.Set, log *slog.Logger) (*be, error) {
+func startPatient(ctx context.Context, conf *config.Set, log *slog.Logger) (*be, error) {
 	b := newBE(conf, log)
 	b.tolerance = patience
 	return b, b.start(ctx)
@@ -161,7 +161,7 @@ func (c *testCluster) startBE(group string, keys map[string]string) *be {
 	maps.Copy(all, keys)
 	conf := c.load(config.BE, name, all)
 	log := c.logger(conf, name)
-	b, err := startBE(context.Background(), conf, log)
+	b, err := startPatient(context.Background(), conf, log)
 	if err != nil {
 		c.t.Fatal(err)
 	}

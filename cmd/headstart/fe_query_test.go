@@ -29,7 +29,7 @@ func inProcess(t testing.TB, r role, values map[string]string) node {
 	conf.LogTo(log)
 	if r.role == config.BE {
 		r.start = func(ctx context.Context, conf *config.Set, log *slog.Logger) (node, error) {
-			return startBE(ctx, conf, log)
+			return startPatient(ctx, conf, log)
 		}
 	}
 	n, err := r.start(t.Context(), conf, log)

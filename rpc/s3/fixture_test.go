@@ -43,7 +43,7 @@ const (
 	adminKey   = "admin/secret"
 	// patience is how long a test waits for what ought to come at once: so long
 	// that only what never comes is late, on any machine.
-	patience = 30 * time.Second
+	patience = time.Minute
 )
 
 // content is bytes of one version of an object: each 16 of them tell key, version
