@@ -78,8 +78,10 @@ type be struct {
 	reporter      *reporter
 
 	started time.Time
-	line    readyLine
-	errs    chan error
+	// memory is how much the node may use, in bytes; 0 when that is not known.
+	memory int64
+	line   readyLine
+	errs   chan error
 }
 
 func startBE(ctx context.Context, conf *config.Set, log *slog.Logger) (_ *be, err error) {
@@ -101,7 +103,7 @@ func startBE(ctx context.Context, conf *config.Set, log *slog.Logger) (_ *be, er
 			return nil, err
 		}
 	}
-	logBudget(conf, log)
+	b.memory = logBudget(conf, log)
 	steps := []func(context.Context) error{b.openPools, b.openCache, b.openStore, b.openPeers, b.openEngine, b.openWarmUp, b.serve}
 	for _, step := range steps {
 		if err := step(ctx); err != nil {
