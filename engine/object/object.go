@@ -47,6 +47,9 @@ type Known struct {
 	// tablet is one more than the tablet that the object was last read for, 0
 	// before. Readers write it; who reads it learns where the object belongs now.
 	tablet atomic.Uint64
+	// shared is further tablets whose packed files the object holds, in order; nil
+	// for none. Readers replace it, and never change what it points to.
+	shared atomic.Pointer[[]uint64]
 }
 
 // Table is what a node knows of objects.
