@@ -82,8 +82,10 @@ type be struct {
 	tolerance time.Duration
 
 	started time.Time
-	line    readyLine
-	errs    chan error
+	// memory is how much the node may use, in bytes; 0 when that is not known.
+	memory int64
+	line   readyLine
+	errs   chan error
 }
 
 func newBE(conf *config.Set, log *slog.Logger) *be {
@@ -114,7 +116,7 @@ func (b *be) start(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	logBudget(b.conf, b.log)
+	b.memory = logBudget(b.conf, b.log)
 	steps := []func(context.Context) error{b.openPools, b.openCache, b.openStore, b.openPeers, b.openEngine, b.openWarmUp, b.serve}
 	for _, step := range steps {
 		if err := step(ctx); err != nil {
