@@ -16,6 +16,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -98,11 +99,34 @@ func (b *bucketServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if err != nil || r.ContentLength >= 0 && int64(len(body)) != r.ContentLength {
 			return
 		}
+		if r.Header.Get("X-Amz-Content-Sha256") == streamingUnsigned {
+			if body, err = unchunked(r, body); err != nil {
+				http.Error(w, "<Error><Code>BadDigest</Code></Error>", http.StatusBadRequest)
+				return
+			}
+		}
 		r.Body = io.NopCloser(bytes.NewReader(body))
 		b.whole.Lock()
 		defer b.whole.Unlock()
 	}
 	b.s3.ServeHTTP(w, r)
+}
+
+// unchunked reads a body in chunks with checksums behind it, as object storage does.
+func unchunked(r *http.Request, body []byte) ([]byte, error) {
+	size := r.Header.Get("X-Amz-Decoded-Content-Length")
+	n, err := strconv.ParseInt(size, 10, 64)
+	if err != nil {
+		return nil, err
+	}
+	d, bad := newChunked(bytes.NewReader(body), n, &caller{payload: streamingUnsigned}, r.Header.Get("X-Amz-Trailer"))
+	if bad != nil {
+		return nil, bad
+	}
+	r.ContentLength = n
+	r.Header.Set("Content-Length", size)
+	r.Header.Set("Content-Encoding", strings.TrimPrefix(strings.TrimPrefix(r.Header.Get("Content-Encoding"), "aws-chunked"), ","))
+	return io.ReadAll(d)
 }
 
 func (b *bucketServer) etag(r *http.Request) string {
