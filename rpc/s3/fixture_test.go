@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"io"
+	"log"
 	"log/slog"
 	"net"
 	"net/http"
@@ -66,6 +67,8 @@ type bucketServer struct {
 	gets   atomic.Int64
 	heads  atomic.Int64
 	writes atomic.Int64
+	// conns counts connections.
+	conns atomic.Int64
 	// fault answers in place of the server when it returns true.
 	fault atomic.Pointer[func(w http.ResponseWriter, r *http.Request) bool]
 	// seen is the last request that was no GET or HEAD of an object.
@@ -169,7 +172,14 @@ func newWorld(t testing.TB, o options) *world {
 	}
 	w := &world{t: t, store: &bucketServer{}, settings: NewSettings(), dir: filepath.Join(t.TempDir(), "cache")}
 	w.store.s3 = gofakes3.New(s3mem.New(), gofakes3.WithTimeSkewLimit(0)).Server()
-	server := httptest.NewServer(w.store)
+	server := httptest.NewUnstartedServer(w.store)
+	server.Config.ErrorLog = log.New(io.Discard, "", 0) // it tells of the faults that it plays
+	server.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			w.store.conns.Add(1)
+		}
+	}
+	server.Start()
 	t.Cleanup(server.Close)
 	w.storeURL = server.URL
 	w.direct = sdk(server.URL, "any", "any")
