@@ -2,7 +2,8 @@
 // storage in memory, and prints a table of what each did. make clients installs
 // them (Python and JavaScript packages, a Go module) below a temporary directory;
 // what is not to be had is said, not passed over. DuckDB runs the 22 TPC-H queries
-// twice, directly and through the BE, and the digests of their results must agree.
+// directly, through a cold and a warm BE, and through a cold one with a warm peer, and
+// the digests of their results must agree.
 package main
 
 import (
@@ -43,7 +44,15 @@ func main() {
 	flag.BoolVar(&q.law, "law", false, "object storage under DuckDB is as late as a real one")
 	flag.IntVar(&q.rounds, "rounds", 1, "rounds of DuckDB's queries: directly, through a cold BE, a warm one, and a cold one with a warm peer; medians are printed")
 	only := flag.Bool("duckdb", false, "run DuckDB alone")
+	slowly := flag.Int("slow", 0, "do nothing but let so many clients read 1 GiB slowly, and print the memory of the BE")
 	flag.Parse()
+	if *slowly > 0 {
+		if err := slow(*headstart, *slowly, 20*time.Second); err != nil {
+			fmt.Fprintln(os.Stderr, "clients:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	q.headstart, q.python, q.tpch = *headstart, filepath.Join(*dir, "v/bin/python"), *tpch
 	failed, err := run(*dir, &q, *only)
 	if err != nil {
