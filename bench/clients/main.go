@@ -113,6 +113,7 @@ func clients(dir string) []client {
 		{"minio-go", filepath.Join(dir, "miniogo"), []string{filepath.Join(dir, "miniogo")}},
 		{"AWS SDK for JavaScript v3 (npm)", filepath.Join(dir, "node_modules/@aws-sdk/client-s3"), []string{"node", "sdk.mjs"}},
 		{"rclone (Debian)", "rclone", []string{"sh", "rclone.sh"}},
+		{"s3fs (Debian)", "s3fs", []string{"bash", "s3fs.sh"}},
 	}
 }
 
