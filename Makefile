@@ -103,7 +103,7 @@ fuzz: ## run each fuzz target for FUZZTIME
 sim: ## run SEEDS simulated clusters with every fault there is
 	SIM_SEED=$(FIRST) SIM_SEEDS=$(SEEDS) $(GO) test -count 1 -timeout 2h ./fuzz/sim
 
-chaos: build ## cut one node of a real cluster off for a minute (needs ip, and the right to make network namespaces)
+chaos: build ## cut a BE of a real cluster off, or kill its FE: ARGS="-lose fe" (needs ip, and the right to make network namespaces)
 	$(GO) build -trimpath -o bin/chaos ./fuzz/chaos
 	unshare -rn bin/chaos $(ARGS)
 

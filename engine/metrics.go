@@ -26,7 +26,7 @@ type counters struct {
 	raceSequential, wastedBytes, carriedBytes   atomic.Int64
 	lazyFetch, lookups, lookupFailures          atomic.Int64
 	peerCorrupt, panics, changed, staleMetaUsed atomic.Int64
-	fillGroupUnmatched                          atomic.Int64
+	fillGroupUnmatched, lateGets                atomic.Int64
 	// peerLatency is of calls that were answered, storeLatency the time to the
 	// first block of a GET.
 	peerLatency, storeLatency profile.Recorder
@@ -52,6 +52,8 @@ type Metrics struct {
 	// found the pool full, HedgeNoBudget those that the budget did not allow,
 	// RaceSequential the fetches that did not race.
 	Hedges, HedgeNoSlot, HedgeNoBudget, RaceSequential, WastedBytes int64
+	// LateGETs counts those that have asked peers whether one has the block by now.
+	LateGETs int64
 	// CarriedBytes came along with GETs for nobody yet, and went into the cache.
 	CarriedBytes int64
 	// LazyFetches counts reads that found no candidates, Lookups what was asked of
@@ -90,9 +92,9 @@ func (e *Engine) Metrics() Metrics {
 		LazyFetches:  c.lazyFetch.Load(), Lookups: c.lookups.Load(), LookupFailures: c.lookupFailures.Load(),
 		PeerCorrupt: c.peerCorrupt.Load(), Panics: c.panics.Load(),
 		Changed: c.changed.Load(), StaleMetaUsed: c.staleMetaUsed.Load(),
-		FillGroupUnmatched: c.fillGroupUnmatched.Load(),
-		ObjectsKnown:       int64(e.objects.Len()),
-		FlightsRacing:      int64(e.races.Len()), FlightsGetting: int64(e.gets.Len()),
+		LateGETs: c.lateGets.Load(), FillGroupUnmatched: c.fillGroupUnmatched.Load(),
+		ObjectsKnown:  int64(e.objects.Len()),
+		FlightsRacing: int64(e.races.Len()), FlightsGetting: int64(e.gets.Len()),
 		PeerLatency: c.peerLatency.Latencies(now), StoreLatency: c.storeLatency.Latencies(now),
 	}
 }
@@ -109,6 +111,14 @@ func (c *counters) addBlock(src block.Source, n int, joined bool) {
 	}
 	if joined {
 		c.joinedBlocks.Add(1)
+	}
+}
+
+// addAside books that a late GET has asked peers: a hedge that costs no GET.
+func (c *counters) addAside(s *race.Stats) {
+	if s.Hedged {
+		s.Hedged = false
+		c.lateGets.Add(1)
 	}
 }
 

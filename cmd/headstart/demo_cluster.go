@@ -39,7 +39,7 @@ func newDemoCluster(exe string, died func(error)) (*demoCluster, error) {
 		return nil, err
 	}
 	return &demoCluster{exe: exe, dir: dir, died: died,
-		http: &http.Client{Timeout: 30 * time.Second}}, nil
+		http: &http.Client{Timeout: time.Minute}}, nil
 }
 
 // demoBE is where one BE of a cluster belongs.

@@ -14,7 +14,6 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
-	"time"
 
 	"headstart/bench/tpch"
 )
@@ -175,7 +174,7 @@ func TestDemoJSON(t *testing.T) {
 // TestDemoStays until it is interrupted, and tells what can be tried.
 func TestDemoStays(t *testing.T) {
 	out := &lockedBuffer{wake: make(chan struct{}, 1)}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 	defer cancel()
 	d := smallDemo(t, demoOptions{stay: true, stdout: out, stderr: io.Discard})
 	ended := make(chan error)
