@@ -71,7 +71,7 @@ rivals: build ## measure rivals beside ours: look-up, peer hop, HTTP hits (a mod
 	$(RESULTS) -section "Rivals: look-up" -command "make rivals" -- $(GO) -C bench/rivals run ./caches
 	$(RESULTS) -section "Rivals: peer hop" -command "make rivals" -- $(GO) -C bench/rivals run ./peers
 ifneq ($(wildcard bench/rivals/hits),)
-	command -v wrk nginx varnishd >/dev/null || \
+	for p in wrk nginx varnishd; do command -v $$p >/dev/null || missing=1; done; test -z "$$missing" || \
 		{ apt-get update -qq && apt-get install -y -qq --no-install-recommends wrk nginx varnish; } >/dev/null
 	$(RESULTS) -section "Rivals: HTTP hits" -command "make rivals" -- $(GO) -C bench/rivals run ./hits
 endif
