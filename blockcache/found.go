@@ -58,8 +58,14 @@ func (v *volume) readRecords() (list []found, err error) {
 	if err != nil {
 		return nil, err
 	}
+	v.mu.Lock()
+	capacity, gone := v.mu.capacity, map[uint32]bool{}
+	for _, n := range v.mu.unerased {
+		gone[n] = true
+	}
+	v.mu.Unlock()
 	records := uint32(min(size/recordSize, int64(maxSlots(v.capacity))))
-	end := uint64(max(0, v.capacity-overhead(v.capacity)-metaBytes(records, uint32(cells/cellSize)))) / unit
+	end := uint64(max(0, capacity-overhead(capacity)-metaBytes(records, uint32(cells/cellSize)))) / unit
 	v.index.reserve(int(records))
 	taken := newClaims(end)
 	list = make([]found, records)
@@ -69,7 +75,10 @@ func (v *volume) readRecords() (list []found, err error) {
 		wg.Go(func() { // ends with its part of the file
 			p := &parts[i]
 			p.err = scan(v.blocks, recordSize, int64(i), readParts, func(n uint32, b []byte) {
-				if n <= records {
+				switch {
+				case gone[n]:
+					p.wrong = append(p.wrong, n)
+				case n <= records:
 					v.readRecord(p, &list[n-1], n, b, &taken, end)
 				}
 			})

@@ -164,7 +164,7 @@ func (v *volume) bringUp() error {
 	v.mu.opened, v.mu.down = true, false
 	v.pushLocked(job{kind: jobAdopt})
 	v.pushLocked(job{kind: jobErase, list: v.mu.wrong})
-	v.mu.wrong = nil
+	v.mu.wrong, v.mu.unerased = nil, nil
 	blocks, bytes := v.mu.policy.blocks(), v.mu.bytes
 	if v.mu.closed { // close has not waited for the files
 		v.finishLocked()
