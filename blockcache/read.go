@@ -135,21 +135,26 @@ func (v *volume) readCold(off int64, n int, each func([]byte)) error {
 	limit := time.NewTimer(v.ioTimeout)
 	defer limit.Stop()
 	for n > 0 {
+		var p piece
 		select {
-		case p := <-pieces:
-			if p.err == nil {
-				each(p.buf[:p.n])
-				n -= p.n
-			}
-			v.scratch.Put(p.buf)
-			if p.err != nil {
-				return p.err
-			}
-			limit.Reset(v.ioTimeout)
+		case p = <-pieces:
 		case <-limit.C:
-			v.hung()
-			return errSlow
+			select {
+			case p = <-pieces: // the disk was in time, but there was no processor to see it
+			default:
+				v.hung()
+				return errSlow
+			}
 		}
+		if p.err == nil {
+			each(p.buf[:p.n])
+			n -= p.n
+		}
+		v.scratch.Put(p.buf)
+		if p.err != nil {
+			return p.err
+		}
+		limit.Reset(v.ioTimeout)
 	}
 	return nil
 }
