@@ -92,6 +92,7 @@ func open(dir string, blocks int) (*blockcache.Cache, error) {
 	return blockcache.Open(blockcache.Options{
 		Paths:    []blockcache.Path{{Dir: dir, TotalBytes: int64(blocks)*blockSize*11/10 + 8<<20}},
 		Settings: set, Logger: slog.New(slog.DiscardHandler),
+		IOTimeout: 30 * time.Second, // a busy machine's disk is measured, not taken out
 	})
 }
 
