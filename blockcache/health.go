@@ -136,7 +136,8 @@ func (v *volume) vanished() bool {
 func (v *volume) shut() bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.mu.closed || v.mu.dying > 0 || v.busySince.Load() != 0 {
+	// What the writer was asked for before is of the blocks that there were then.
+	if v.mu.closed || v.mu.dying > 0 || len(v.mu.jobs) > 0 || v.busySince.Load() != 0 {
 		return false
 	}
 	v.unmapLocked()
