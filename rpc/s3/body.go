@@ -300,6 +300,7 @@ func (b *body) open(ctx context.Context) error {
 	b.rest.close()
 	req := b.read
 	req.Object.Bucket, req.Object.Key = strings.Clone(req.Object.Bucket), strings.Clone(req.Object.Key) // a hit's are borrowed
+	req.Route = block.ExternalRoute(req.Object)                                                         // and it has none
 	req.Offset, req.Size, req.Window = b.at, b.left, b.f.window()
 	r, err := b.f.Engine.Open(ctx, &req)
 	if err != nil {

@@ -40,8 +40,7 @@ func (f *Front) tryRead(ctx *fasthttp.RequestCtx, r *request) bool {
 	want := parseRange(borrowed(r.asked.part))
 	known := f.Engine.Fresh(read)
 	if known == nil || !complete(known) {
-		r.own()
-		read.Route = block.ExternalRoute(read.Object)
+		r.route()
 	}
 	if known == nil && (ctx.IsHead() || want.suffix > 0 || want.from < 0 || r.asked.conditional || f.mustAsk(read)) {
 		var err error
@@ -92,7 +91,7 @@ func (f *Front) readKnown(ctx *fasthttp.RequestCtx, r *request, known *object.Kn
 		f.describe(ctx, r, &a)
 		return f.send(ctx, &a, read, nil, v)
 	}
-	r.own()
+	r.route()
 	return f.readRest(ctx, r, read, &a)
 }
 

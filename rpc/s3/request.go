@@ -53,6 +53,12 @@ func (r *request) own() {
 	for _, s := range [...]*string{&r.bucket, &r.key, &r.path, &r.query, &r.rawPath} {
 		*s = strings.Clone(*s)
 	}
+}
+
+// route makes the read one that goes beyond the cache: it knows who is to hold the
+// object. A hit does without, and each attempt begins as one.
+func (r *request) route() {
+	r.own()
 	r.read.Object = r.object()
 	r.read.Route = block.ExternalRoute(r.read.Object)
 }
