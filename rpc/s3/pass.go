@@ -104,7 +104,9 @@ func (f *Front) relay(ctx *fasthttp.RequestCtx, r *request, resp *http.Response,
 		return
 	}
 	ctx.Response.ImmediateHeaderFlush = false
-	ctx.Response.SetBodyStream(&relayed{ReadCloser: resp.Body, end: up.keep()}, int(resp.ContentLength))
+	body := &relayed{ReadCloser: resp.Body, end: up.keep(), patience: f.BlockTimeout}
+	body.conn, _ = ctx.Conn().(*conn)
+	ctx.Response.SetBodyStream(body, int(resp.ContentLength))
 }
 
 // wireName is a header's name as S3 writes it.
@@ -128,10 +130,22 @@ func hopByHop(name string) bool {
 	return false
 }
 
-// relayed is the body of a reply on its way; its end is the request's.
+// relayed is the body of a reply on its way; its end is the request's. A client
+// has patience for each piece of it: the server gives it that once, for all.
 type relayed struct {
 	io.ReadCloser
-	end func()
+	end      func()
+	conn     *conn
+	patience time.Duration
+}
+
+// Read implements io.Reader.
+func (b *relayed) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if n > 0 && b.conn != nil {
+		_ = b.conn.SetWriteDeadline(time.Now().Add(b.patience)) // fails only on a closed connection
+	}
+	return n, err
 }
 
 // Close implements io.Closer.
