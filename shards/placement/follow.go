@@ -57,7 +57,7 @@ func (d *Directory) Follow(next func() (Change, bool)) error {
 
 // Replace applies the whole state, read while no change of this FE is under way:
 // what this FE knows and the state lacks is gone. ErrInvalid means that it is
-// another cluster's.
+// another cluster's, or read says so.
 func (d *Directory) Replace(read func() (State, error)) error {
 	d.change.Lock()
 	defer d.change.Unlock()

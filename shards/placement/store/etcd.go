@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"strconv"
 	"strings"
 	"sync"
@@ -39,6 +41,7 @@ type EtcdOptions struct {
 // them (Watch) and plans anew. Tablets are merged, not compared.
 type Etcd struct {
 	client *clientv3.Client
+	at     string // its members, for errors
 	state  string // the prefix of what is kept
 	leader string // the prefix of those who want to lead
 	name   string
@@ -75,18 +78,21 @@ func OpenEtcd(o EtcdOptions) (*Etcd, error) {
 	client, err := clientv3.New(clientv3.Config{
 		Endpoints: urls, Username: o.User, Password: o.Password, TLS: o.TLS, DialTimeout: etcdTimeout, Logger: zap.NewNop(),
 		DialKeepAliveTime: 2 * time.Second, DialKeepAliveTimeout: 2 * time.Second,
+		MaxCallSendMsgSize: math.MaxInt32, // how large a change may be is for etcd to say
 	})
+	e := &Etcd{client: client, at: strings.Join(o.Endpoints, ","), name: o.Name, log: o.Logger}
 	if err != nil {
-		return nil, fmt.Errorf("FE store etcd %s: %w", strings.Join(o.Endpoints, ","), err)
+		return nil, e.wrap(err)
 	}
 	prefix := o.Prefix
 	if prefix == "" {
 		prefix = "/headstart/"
 	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
+	if e.log == nil {
+		e.log = slog.New(slog.DiscardHandler)
 	}
-	return &Etcd{client: client, state: prefix + "state/", leader: prefix + "leader", name: o.Name, log: o.Logger}, nil
+	e.state, e.leader = prefix+"state/", prefix+"leader"
+	return e, nil
 }
 
 // Close ends everything that goes on.
@@ -97,7 +103,14 @@ func (e *Etcd) Close() error {
 	return nil
 }
 
-func (e *Etcd) wrap(err error) error { return fmt.Errorf("FE store etcd: %w", err) }
+// wrap says where it was. That nobody answers is all that the client knows of one
+// that it can't reach, and of one that speaks TLS where it doesn't.
+func (e *Etcd) wrap(err error) error {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("FE store etcd %s: no answer in time; is it there, and does it speak TLS (etcds://) or not (etcd://)? %w", e.at, err)
+	}
+	return fmt.Errorf("FE store etcd %s: %w", e.at, err)
+}
 
 func (e *Etcd) key(table string, key []byte) string { return e.state + table + "/" + string(key) }
 
@@ -106,17 +119,14 @@ func (e *Etcd) revision() string { return e.key("meta", []byte("revision")) }
 
 // Load implements placement.Store.
 func (e *Etcd) Load(ctx context.Context, clusterID string) (placement.State, error) {
-	ctx, cancel := context.WithTimeout(ctx, 2*etcdTimeout)
-	defer cancel()
 	meta := func(name string) string { return e.key("meta", []byte(name)) }
-	found := clientv3.Compare(clientv3.CreateRevision(meta("cluster_id")), "=", 0)
-	_, err := e.client.Txn(ctx).If(found).Then(
+	empty := clientv3.Compare(clientv3.CreateRevision(meta("cluster_id")), "=", 0)
+	if _, err := e.commit(ctx, []clientv3.Cmp{empty}, []clientv3.Op{
 		clientv3.OpPut(meta("schema"), strconv.Itoa(schema)),
 		clientv3.OpPut(meta("cluster_id"), clusterID),
 		clientv3.OpPut(meta("last_id"), strconv.Itoa(firstID-1)),
 		clientv3.OpPut(e.revision(), e.name),
-	).Commit()
-	if err != nil {
+	}); err != nil {
 		return placement.State{}, e.wrap(err)
 	}
 	return e.list(ctx)
@@ -129,8 +139,12 @@ func (e *Etcd) list(ctx context.Context) (placement.State, error) {
 	if err != nil {
 		return placement.State{}, e.wrap(err)
 	}
+	if r.schema == "" {
+		return placement.State{}, e.wrap(fmt.Errorf("there is no state below %s any more", e.state))
+	}
 	if version, err := strconv.Atoi(r.schema); err != nil || version < 1 || version > schema {
-		return placement.State{}, e.wrap(fmt.Errorf("it has schema %q and this program knows up to %d; start the newer program", r.schema, schema))
+		return placement.State{}, e.wrap(fmt.Errorf("%w state: it has schema %q and this program knows up to %d; start the newer program",
+			placement.ErrInvalid, r.schema, schema))
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -142,7 +156,9 @@ func (e *Etcd) list(ctx context.Context) (placement.State, error) {
 // somebody has not written to the end is written first.
 func (e *Etcd) read(ctx context.Context) (r etcdReader, at int64, err error) {
 	for {
-		all, err := e.client.Get(ctx, e.state, clientv3.WithPrefix())
+		bound, cancel := context.WithTimeout(ctx, 2*etcdTimeout)
+		all, err := e.client.Get(bound, e.state, clientv3.WithPrefix())
+		cancel()
 		if err != nil {
 			return r, 0, err
 		}

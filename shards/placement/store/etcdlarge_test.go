@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"strings"
 	"testing"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -207,6 +208,78 @@ func TestS86_PasswordOfEtcd(t *testing.T) {
 		}
 		if (err == nil) != tt.ok {
 			t.Errorf("%q with %q: %v", tt.user, tt.password, err)
+		}
+	}
+}
+
+// TestS86_HowLargeAChangeMayBeIsForEtcdToSay: what is above etcd's bound is refused
+// with words that name it, however far above, and what is below it is made.
+func TestS86_HowLargeAChangeMayBeIsForEtcdToSay(t *testing.T) {
+	const rows = 40_000 // 2.4 MiB
+	for flag, fits := range map[string]bool{"--max-request-bytes=1572864": false, "--max-request-bytes=2400000": false, "--max-request-bytes=8388608": true} {
+		a := startSharing(t, etcdtest.Start(t, flag), "a")
+		reply, err := a.Heartbeat(t.Context(), heartbeat(0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = a.Assign(t.Context(), reply.BackendID, routes(rows))
+		if fits && err != nil || !fits && (!errors.Is(err, placement.ErrFull) || !strings.Contains(err.Error(), "--max-request-bytes")) {
+			t.Errorf("%s: %v", flag, err)
+		}
+		if err := a.SetBalance(t.Context(), "cg0", placement.SyncWarmup, 7); err != nil {
+			t.Errorf("%s: the next change: %v", flag, err)
+		}
+	}
+}
+
+// TestS86_ALargeChangeIsFinishedHoweverHastyItsCallers: each who wants to make the
+// next change has too little time to write the rows of the one ahead of it.
+func TestS86_ALargeChangeIsFinishedHoweverHastyItsCallers(t *testing.T) {
+	a := startSharing(t, etcdtest.Start(t), "a")
+	reply, err := a.Heartbeat(t.Context(), heartbeat(0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rows []pendingRow
+	for _, r := range routes(10 * rowsPerTxn) {
+		one, _, err := rowsOf(placement.Change{Assignments: []placement.Assignment{{Route: r, GroupID: "cg0", BackendID: reply.BackendID}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		rows = append(rows, pendingRow{one[0].table, one[0].key, one[0].value})
+	}
+	value, err := json.Marshal(rows)
+	if err != nil {
+		t.Fatal(err)
+	}
+	put, err := a.store.client.Put(t.Context(), a.store.pending(), string(value))
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	found, err := a.store.client.Get(t.Context(), a.store.pending(), clientv3.WithRev(put.Header.Revision))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := a.store.finish(gone, found.Kvs[0]); err != nil || unfinished(t, a.store) {
+		t.Errorf("%v: the change is not whole", err)
+	}
+}
+
+// TestS86_AStateOfANewerProgramEndsAnOlderFE: it could only spoil it. One that
+// somebody has emptied may come back.
+func TestS86_AStateOfANewerProgramEndsAnOlderFE(t *testing.T) {
+	a := openSharing(t, etcdtest.Start(t), "a")
+	defer a.store.Close()
+	key := a.store.key("meta", []byte("schema"))
+	for value, ends := range map[string]bool{"99": true, "": false} {
+		if _, err := a.store.client.Put(t.Context(), key, value); err != nil {
+			t.Fatal(err)
+		}
+		err := a.Replace(func() (placement.State, error) { return a.store.list(t.Context()) })
+		if err == nil || errors.Is(err, placement.ErrInvalid) != ends {
+			t.Errorf("schema %q: %v", value, err)
 		}
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"headstart/shards/placement"
 )
@@ -72,8 +74,6 @@ func (e *Etcd) Save(ctx context.Context, c placement.Change) error {
 	if err != nil {
 		return e.wrap(err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, etcdTimeout)
-	defer cancel()
 	if len(c.Tablets) > 0 {
 		return e.saveTablets(ctx, rows)
 	}
@@ -120,10 +120,10 @@ func (e *Etcd) saveNext(ctx context.Context, change []clientv3.Op, lastID int64)
 		when = append(when, clientv3.Compare(clientv3.CreateRevision(f.key), "=", f.revision))
 	}
 	for {
-		done, err := e.client.Txn(ctx).If(when...).Then(ops...).Else(clientv3.OpGet(e.revision()), clientv3.OpGet(e.pending())).Commit()
+		done, err := e.commit(ctx, when, ops, clientv3.OpGet(e.revision()), clientv3.OpGet(e.pending()))
 		switch {
-		case errors.Is(err, rpctypes.ErrRequestTooLarge):
-			return e.wrap(fmt.Errorf("%w: a change is larger than etcd's --max-request-bytes; make it in parts", placement.ErrFull))
+		case tooLarge(err):
+			return e.wrap(fmt.Errorf("%w: a change is larger than etcd's --max-request-bytes; raise that, or make it in parts", placement.ErrFull))
 		case err != nil:
 			return e.wrap(err)
 		case done.Succeeded:
@@ -145,9 +145,26 @@ func (e *Etcd) saveNext(ctx context.Context, change []clientv3.Op, lastID int64)
 	}
 }
 
+// commit makes one transaction: it does when all of when holds, and otherwise if not.
+// Each has its own time: a large change takes many of them.
+func (e *Etcd) commit(ctx context.Context, when []clientv3.Cmp, does []clientv3.Op, otherwise ...clientv3.Op) (*clientv3.TxnResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, etcdTimeout)
+	defer cancel()
+	return e.client.Txn(ctx).If(when...).Then(does...).Else(otherwise...).Commit()
+}
+
+// tooLarge: etcd refuses what is a bit above its bound, and below that gRPC what is
+// far above.
+func tooLarge(err error) bool {
+	_, ofEtcd := errors.AsType[rpctypes.EtcdError](err)
+	return errors.Is(err, rpctypes.ErrRequestTooLarge) || !ofEtcd && status.Code(err) == codes.ResourceExhausted
+}
+
 // finishAny writes the rows of a large change, if there is one.
 func (e *Etcd) finishAny(ctx context.Context) error {
-	found, err := e.client.Get(ctx, e.pending())
+	bound, cancel := context.WithTimeout(ctx, etcdTimeout)
+	defer cancel()
+	found, err := e.client.Get(bound, e.pending())
 	if err != nil || len(found.Kvs) == 0 {
 		return err
 	}
@@ -155,13 +172,15 @@ func (e *Etcd) finishAny(ctx context.Context) error {
 }
 
 // finish writes the rows of a large change and takes its key away. When another
-// FE was faster that is as good.
+// FE was faster that is as good. Whoever it is for does not end it: begun anew by
+// each who has too little time, it would never end, and no change hold.
 func (e *Etcd) finish(ctx context.Context, pending *mvccpb.KeyValue) error {
 	rows, err := pendingRows(pending.Value)
 	if err != nil {
 		return err
 	}
-	same := clientv3.Compare(clientv3.ModRevision(e.pending()), "=", pending.ModRevision)
+	ctx = context.WithoutCancel(ctx)
+	same := []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(e.pending()), "=", pending.ModRevision)}
 	for len(rows) > 0 {
 		some := rows[:min(rowsPerTxn, len(rows))]
 		rows = rows[len(some):]
@@ -169,7 +188,7 @@ func (e *Etcd) finish(ctx context.Context, pending *mvccpb.KeyValue) error {
 		if len(rows) == 0 {
 			ops = append(ops, clientv3.OpDelete(e.pending()))
 		}
-		done, err := e.client.Txn(ctx).If(same).Then(ops...).Commit()
+		done, err := e.commit(ctx, same, ops)
 		if err != nil || !done.Succeeded {
 			return err
 		}
@@ -194,7 +213,7 @@ func (e *Etcd) saveTablets(ctx context.Context, rows []row) error {
 	for len(rows) > 0 {
 		some := rows[:min(rowsPerTxn, len(rows))]
 		rows = rows[len(some):]
-		if _, err := e.client.Txn(ctx).Then(e.ops(some)...).Commit(); err != nil {
+		if _, err := e.commit(ctx, nil, e.ops(some)); err != nil {
 			return e.wrap(err)
 		}
 	}

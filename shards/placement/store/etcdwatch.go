@@ -23,11 +23,7 @@ func (e *Etcd) Watch(ctx context.Context, d *placement.Directory) error {
 		}
 		e.log.Warn("changes of other FEs were missed: the state is read anew", "error", e.wrap(err))
 		for {
-			err = d.Replace(func() (placement.State, error) {
-				again, cancel := context.WithTimeout(ctx, 2*etcdTimeout)
-				defer cancel()
-				return e.list(again)
-			})
+			err = d.Replace(func() (placement.State, error) { return e.list(ctx) })
 			if err == nil {
 				break
 			}

@@ -10,10 +10,11 @@ import (
 )
 
 // Start runs an etcd until the test ends, and returns where its clients find it
-// (host:port). The test is skipped where there is no etcd.
-func Start(t testing.TB) string {
+// (host:port). The test is skipped where there is no etcd. flags are its own, beside
+// what it needs.
+func Start(t testing.TB, flags ...string) string {
 	t.Helper()
-	return start(t, "http")
+	return start(t, "http", flags...)
 }
 
 // StartTLS runs an etcd that shows a certificate and wants one of the authority.
