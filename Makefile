@@ -10,8 +10,8 @@ SEEDS    ?= 1000
 FIRST    ?= 1
 # REF is what make bench-compare compares with.
 REF      ?= main
-# RESULTS keeps what a bench prints in bench/RESULTS.md, when it is run as it comes.
-RESULTS   = $(GO) run ./bench/results
+# keep keeps what a bench prints in bench/RESULTS.md, when it is run as it comes.
+keep      = $(if $(ARGS),,$(GO) run ./bench/results -section "$(1)" -command "make $@" --)
 
 export CGO_ENABLED ?= 0
 
@@ -54,30 +54,28 @@ raceall: ## the same with the longest ones, for an idle machine and an hour
 	CGO_ENABLED=1 $(GO) test -race -short -cpu 1 -timeout 60m ./...
 
 bench: ## measure the hot paths: make bench ARGS='-packages ./blockcache -bench Get'
-	$(if $(ARGS),,$(RESULTS) -section "Hot paths" -command "make bench" --) $(GO) run ./bench/micro $(ARGS)
+	$(call keep,Hot paths) $(GO) run ./bench/micro $(ARGS)
 
 bench-compare: ## measure them beside those of a commit: make bench-compare REF=main
 	$(GO) run ./bench/micro -ref $(REF) $(ARGS)
 
 # 5190 reads against a store that is as slow as the real one: a round takes 80 s.
 bench-cold: build ## measure reads of cold data: time, GETs and money with and without peers, and as a cluster grows
-	$(RESULTS) -section "Cold reads" -command "make bench-cold" -- bin/headstart demo -cold $(ARGS)
-	$(RESULTS) -section "Cold reads as a cluster grows" -command "make bench-cold" -- \
-		env GROW=10 $(GO) test -count 1 -timeout 12m -run ClusterGrows -v ./bench/grow
+	$(call keep,Cold reads) bin/headstart demo -cold $(ARGS)
+	$(call keep,Cold reads as a cluster grows) env GROW=10 $(GO) test -count 1 -timeout 12m -run ClusterGrows -v ./bench/grow
 
 # What is measured of other programs needs them: Debian's packages, if this is
-# Debian and we may install them. What is missing is said, not passed over.
+# Debian and we may install them. What is missing then is said by hits itself.
 rivals: build ## measure rivals beside ours: look-up, peer hop, HTTP hits (a module of its own)
-	$(RESULTS) -section "Rivals: look-up" -command "make rivals" -- $(GO) -C bench/rivals run ./caches
-	$(RESULTS) -section "Rivals: peer hop" -command "make rivals" -- $(GO) -C bench/rivals run ./peers
-ifneq ($(wildcard bench/rivals/hits),)
-	for p in wrk nginx varnishd; do command -v $$p >/dev/null || missing=1; done; test -z "$$missing" || \
-		{ apt-get update -qq && apt-get install -y -qq --no-install-recommends wrk nginx varnish; } >/dev/null
-	$(RESULTS) -section "Rivals: HTTP hits" -command "make rivals" -- $(GO) -C bench/rivals run ./hits
-endif
+	$(call keep,Rivals: look-up) $(GO) -C bench/rivals run ./caches
+	$(call keep,Rivals: peer hop) $(GO) -C bench/rivals run ./peers
+	@missing=$$(for p in wrk nginx varnishd; do command -v $$p >/dev/null || echo $$p; done); test -z "$$missing" || \
+		{ echo "missing: $$missing; installing Debian's wrk, nginx and varnish"; \
+		apt-get update -qq && apt-get install -y -qq --no-install-recommends wrk nginx varnish; } >&2 || true
+	$(call keep,Rivals: HTTP hits) $(GO) -C bench/rivals run ./hits
 
 limits: ## measure what this machine can do at most: memory, loopback, disk
-	$(RESULTS) -section "Limits of the machine" -command "make limits" -- $(GO) run ./bench/limits $(ARGS)
+	$(call keep,Limits of the machine) $(GO) run ./bench/limits $(ARGS)
 
 flames: ## draw flame graphs of the hot paths into docs/flames
 	@set -e; d=$$(mktemp -d); trap 'rm -rf '$$d EXIT; mkdir -p docs/flames; draw() { $(GO) run ./bench/flame -o docs/flames/$$1 -title "$$2" $$3 $$4; }; \
@@ -116,6 +114,8 @@ SF      ?= 1
 clients: s3clients feclients ## run the clients that people have against real nodes
 
 s3clients: build ## run S3 clients, unchanged, through a BE (installs them below CLIENTS)
+	@for f in generate.py queries.py requirements.txt; do test -f $(TPCH)/$$f || \
+		{ echo "there is no $$f in TPCH=$(TPCH); make s3clients TPCH=DIR says where the TPC-H scripts are"; exit 1; }; done
 	test -x $(CLIENTS)/v/bin/pip || python3 -m venv $(CLIENTS)/v
 	$(CLIENTS)/v/bin/pip -q install -r $(TPCH)/requirements.txt boto3 awscli s3cmd
 	test -d $(CLIENTS)/node_modules || { cd $(CLIENTS) && npm install --silent @aws-sdk/client-s3; }
