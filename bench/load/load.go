@@ -22,6 +22,9 @@ type Door interface {
 // MaxRate is the most reads that may come due in a second.
 const MaxRate = 10_000_000
 
+// maxBuffers bounds what the reads in flight may hold, in bytes.
+const maxBuffers = 4 << 30
+
 // Plan is one run at one rate.
 type Plan struct {
 	Work *Work
@@ -51,6 +54,9 @@ func (p *Plan) Validate() error {
 		return fmt.Errorf("load: times of %v, %v and %v: want more than 0", p.Time, p.Warm, p.Timeout)
 	case p.InFlight < 1 || p.InFlight > 1<<16:
 		return fmt.Errorf("load: %d reads in flight: want 1 to %d", p.InFlight, 1<<16)
+	case p.Work.longest() > maxBuffers/int64(p.InFlight):
+		return fmt.Errorf("load: %d reads in flight of up to %d bytes each: want less than %d bytes together",
+			p.InFlight, p.Work.longest(), int64(maxBuffers))
 	}
 	return nil
 }
@@ -137,6 +143,9 @@ func (r *run) next() (number int64, due time.Time, ok bool) {
 	if !r.Even {
 		gap *= r.mu.rng.ExpFloat64()
 	}
+	// One that is behind the end of the run is as good there: a Duration has room for
+	// 292 years.
+	gap = min(gap, (r.Warm+r.Time).Seconds()+1)
 	r.mu.due = r.mu.due.Add(time.Duration(gap * float64(time.Second)))
 	if !r.mu.due.Before(r.end) {
 		return 0, r.mu.due, false

@@ -111,6 +111,28 @@ func TestRandomArrivalsHaveTheRate(t *testing.T) {
 	}
 }
 
+// TestAnyRateThatIsAllowedIsKept: reads that are due in a thousand years are not due
+// now.
+func TestAnyRateThatIsAllowedIsKept(t *testing.T) {
+	for _, even := range []bool{false, true} {
+		for _, rate := range []float64{math.SmallestNonzeroFloat64, 1e-300, 1e-12, 1e-9} {
+			p := onePlan()
+			p.Even, p.Rate = even, rate
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				door := &slow{takes: func(int) time.Duration {
+					cancel() // or the run might never end
+					return 0
+				}}
+				if r, err := Run(ctx, door, p, nil); err != nil || r.Reads != 0 || door.calls != 0 {
+					t.Errorf("rate %v, even %v: %d reads, %v", rate, even, door.calls, err)
+				}
+			})
+		}
+	}
+}
+
 func TestProgressAndInterruption(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 4500*time.Millisecond)
@@ -130,7 +152,8 @@ func TestProgressAndInterruption(t *testing.T) {
 func TestPlansAreChecked(t *testing.T) {
 	for name, change := range map[string]func(*Plan){
 		"no work": func(p *Plan) { p.Work = nil }, "no rate": func(p *Plan) { p.Rate = 0 }, "NaN": func(p *Plan) { p.Rate = math.NaN() },
-		"no time": func(p *Plan) { p.Time = 0 }, "nobody": func(p *Plan) { p.InFlight = 0 }, "no limit": func(p *Plan) { p.Timeout = 0 },
+		"more than fits": func(p *Plan) { p.Work, p.InFlight = Scan([]Object{{Key: "k", Size: 1 << 30}}, 1<<30), 64 },
+		"no time":        func(p *Plan) { p.Time = 0 }, "nobody": func(p *Plan) { p.InFlight = 0 }, "no limit": func(p *Plan) { p.Timeout = 0 },
 	} {
 		p := onePlan()
 		change(&p)
