@@ -318,7 +318,7 @@ func (f *Front) clientBody(ctx *fasthttp.RequestCtx, r *request, header http.Hea
 // withoutChunked takes the chunks out of what an object is encoded in.
 func withoutChunked(header http.Header) {
 	var rest []string
-	for one := range strings.SplitSeq(header.Get("Content-Encoding"), ",") {
+	for one := range strings.SplitSeq(strings.Join(header.Values("Content-Encoding"), ","), ",") {
 		if one = strings.TrimSpace(one); one != "" && one != "aws-chunked" {
 			rest = append(rest, one)
 		}

@@ -120,14 +120,17 @@ func (f *Front) permit(ctx *fasthttp.RequestCtx, r *request) *Error {
 	return f.permitSource(ctx, r)
 }
 
-// listing reports whether a GET of a bucket lists what begins with a prefix.
+// listing reports whether a GET of a bucket lists what begins with a prefix, and
+// nothing else: it has no parameter that could make it another operation.
 func listing(args *fasthttp.Args) bool {
 	for name := range args.All() {
 		switch string(name) {
-		case "acl", "policy", "policyStatus", "lifecycle", "cors", "encryption", "logging", "notification", "replication",
-			"tagging", "website", "versioning", "object-lock", "ownershipControls", "publicAccessBlock",
-			"accelerate", "requestPayment", "analytics", "inventory", "metrics", "intelligent-tiering":
-			return false
+		case "list-type", "prefix", "delimiter", "marker", "max-keys", "continuation-token", "start-after", "fetch-owner", "encoding-type",
+			"versions", "key-marker", "version-id-marker", "uploads", "upload-id-marker", "max-uploads", "x-id":
+		default:
+			if !hasPrefixFold(string(name), "x-amz-") {
+				return false
+			}
 		}
 	}
 	return true
@@ -135,12 +138,12 @@ func listing(args *fasthttp.Args) bool {
 
 // permitSource checks that a copy reads only what its caller may.
 func (f *Front) permitSource(ctx *fasthttp.RequestCtx, r *request) *Error {
-	source := ctx.Request.Header.Peek("X-Amz-Copy-Source")
-	if len(source) == 0 {
+	sources := ctx.Request.Header.PeekAll("X-Amz-Copy-Source")
+	if len(sources) == 0 {
 		return nil
 	}
-	bucket, key, ok := copySource(string(source))
-	if !ok {
+	bucket, key, ok := copySource(string(sources[0]))
+	if !ok || len(sources) > 1 { // of two, object storage may take the other one
 		return &Error{Code: codeInvalidArgument, Message: "Copy Source must mention the source bucket and key: sourcebucket/sourcekey."}
 	}
 	if !r.caller.key.covers(bucket, key) {
