@@ -194,8 +194,13 @@ func (t *task) drive() {
 // races are switched off or too many run (S07).
 func (t *task) start() {
 	e := t.e
+	var asked shards.Snapshot // those whose pace decides what the race may spend
+	if t.mode.peers {
+		asked = t.mode.asked
+	}
+	spender := e.spender(asked, t.started)
 	if !t.mode.twin { // a race's store leg is a part of what has earned already
-		e.budget.earn(e.Settings.PeerRaceHedgeBudgetPercent.Load())
+		spender.budget.earn(e.Settings.PeerRaceHedgeBudgetPercent.Load())
 	}
 	legs := race.Legs{Store: t.get, BlockSize: e.BlockSize, Again: hedgeAgain}
 	t.direct = !t.mode.peers
@@ -210,7 +215,7 @@ func (t *task) start() {
 		legs.HeadStart, legs.FillHeadStart = e.headStart(t.mode.asked), e.patience()
 		legs.Slots = e.RaceGets
 		if e.Settings.EnableAdaptivePeerRaceHedge.Load() {
-			legs.Budget = &spender{e: e, asked: t.mode.asked}
+			legs.Budget = spender
 		}
 		if t.known == nil {
 			legs.Store = t.shareLearning
@@ -220,7 +225,7 @@ func (t *task) start() {
 	}
 	if delay, ok := e.twinDelay(); ok && t.mode.twin {
 		legs.Peer, legs.Twin, legs.HeadStart = t.get, true, delay
-		legs.Budget = &spender{e: e}
+		legs.Budget = spender
 	} else if t.direct && !t.mode.twin && t.known != nil && t.mode.asked.Len() > 0 {
 		t.leg = &peerLeg{e: e, req: t.req, mode: &t.mode, aside: true}
 		legs.Peer, legs.Twin, legs.AskPeers, legs.HeadStart = t.get, true, true, lateGet

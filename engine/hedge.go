@@ -23,6 +23,9 @@ const (
 	// of them has the block by now, or gets it: later than nearly all GETs of object
 	// storage that is well.
 	lateGet = 250 * time.Millisecond
+	// sourcePatience is how long the source of a rebalance may take before it is a
+	// suspect.
+	sourcePatience = 250 * time.Millisecond
 	// hedgeAgain is how soon a refused hedge asks once more.
 	hedgeAgain = 5 * time.Millisecond
 	// budgetBurst is how many extra GETs may be ahead of the budget: as many as
@@ -72,21 +75,44 @@ func (b *budget) take(forced bool) (allowed, charged bool) {
 // spender is the budget as one race sees it (race.Budget). A peer that has
 // never answered, or not lately, is no late peer but a suspect: hedging it is
 // not refused, only charged.
+//
+// The source of a rebalance was greeted before its first read (S84), so it is no
+// suspect until it has been silent for sourcePatience. Readers storm it, its
+// answers are late because of them, and GETs beside those add to the storm: they
+// have a budget of their own, which begins with nothing.
 type spender struct {
-	e     *Engine
-	asked shards.Snapshot
+	e      *Engine
+	budget *budget
+	asked  shards.Snapshot
+	// source: the race begins with the source of a rebalance. began is when it did.
+	source bool
+	began  time.Time
 	// charged is what the last Spend has cost, for Refund.
 	charged bool
+}
+
+// spender returns the budget of a race that is about to begin with a candidate of
+// asked.
+func (e *Engine) spender(asked shards.Snapshot, began time.Time) *spender {
+	s := &spender{e: e, budget: &e.budget, asked: asked, began: began}
+	if c, ok := e.chosen(asked); ok && e.Breakers.Vouched(c.Addr) {
+		s.budget, s.source = &e.sourceBudget, true
+	}
+	return s
 }
 
 // Spend implements race.Budget.
 func (s *spender) Spend() (allowed bool) {
 	forced := false
 	if c, ok := s.e.chosen(s.asked); ok {
-		_, known := s.e.Breakers.Quantile(c.Addr, peerQuantile)
-		forced = !known || s.e.Breakers.Quiet(c.Addr)
+		if s.source {
+			forced = time.Since(s.began) >= sourcePatience || s.e.Breakers.Quiet(c.Addr, sourcePatience)
+		} else {
+			_, known := s.e.Breakers.Quantile(c.Addr, peerQuantile)
+			forced = !known || s.e.Breakers.Quiet(c.Addr, 0)
+		}
 	}
-	allowed, s.charged = s.e.budget.take(forced)
+	allowed, s.charged = s.budget.take(forced)
 	return allowed
 }
 
@@ -94,7 +120,7 @@ func (s *spender) Spend() (allowed bool) {
 func (s *spender) Refund() {
 	if s.charged {
 		s.charged = false
-		s.e.budget.milli.Add(oneGet)
+		s.budget.milli.Add(oneGet)
 	}
 }
 

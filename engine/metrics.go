@@ -17,7 +17,7 @@ type counters struct {
 	reads, readErrors                           atomic.Int64
 	peerBlocks, storeBlocks                     atomic.Int64
 	joinedBlocks                                atomic.Int64
-	peerBytes, storeBytes                       atomic.Int64
+	peerBytes, storeBytes, farBytes             atomic.Int64
 	peerReads, storeReads                       atomic.Int64
 	sameGroupReads, crossGroupReads             atomic.Int64
 	racePeerWin, raceStoreWin, raceBothFail     atomic.Int64
@@ -39,8 +39,9 @@ type Metrics struct {
 	// LocalBlocks, PeerBlocks and StoreBlocks count blocks handed to readers by
 	// source; JoinedBlocks those of them that shared another reader's fetch.
 	LocalBlocks, PeerBlocks, StoreBlocks, JoinedBlocks int64
-	// LocalBytes were handed out; PeerBytes and StoreBytes came from the wire.
-	LocalBytes, PeerBytes, StoreBytes int64
+	// LocalBytes were handed out; PeerBytes and StoreBytes came from the wire, FarBytes
+	// among the peers' from another location.
+	LocalBytes, PeerBytes, StoreBytes, FarBytes int64
 	// PeerReads and StoreReads count calls to peers and GETs issued.
 	PeerReads, StoreReads int64
 	// SameGroupReads and CrossGroupReads count peer calls that brought data.
@@ -80,7 +81,7 @@ func (e *Engine) Metrics() Metrics {
 		Reads: c.reads.Load() + local.Reads, ReadErrors: c.readErrors.Load(),
 		LocalBlocks: local.Blocks, PeerBlocks: c.peerBlocks.Load(),
 		StoreBlocks: c.storeBlocks.Load(), JoinedBlocks: c.joinedBlocks.Load(),
-		LocalBytes: local.Bytes, PeerBytes: c.peerBytes.Load(), StoreBytes: c.storeBytes.Load(),
+		LocalBytes: local.Bytes, PeerBytes: c.peerBytes.Load(), StoreBytes: c.storeBytes.Load(), FarBytes: c.farBytes.Load(),
 		PeerReads: c.peerReads.Load(), StoreReads: c.storeReads.Load(),
 		SameGroupReads: c.sameGroupReads.Load(), CrossGroupReads: c.crossGroupReads.Load(),
 		RacePeerWin: c.racePeerWin.Load(), RaceStoreWin: c.raceStoreWin.Load(),

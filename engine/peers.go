@@ -182,6 +182,7 @@ func (p *peerLeg) data(piece block.Piece) {
 	p.mode.trace.Got(p.call.step, len(piece.Buf.Bytes()))
 	if p.e.isFar(&p.call.candidate) {
 		p.e.far.spend(int64(len(piece.Buf.Bytes())))
+		p.e.count.farBytes.Add(int64(len(piece.Buf.Bytes())))
 	}
 	p.ready = append(p.ready, piece)
 }

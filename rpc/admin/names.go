@@ -124,6 +124,9 @@ type Wire struct {
 	FrontLocal, FrontPeer, FrontStore                                  int64
 	// S3Forwards went on to object storage for S3 clients.
 	S3Forwards int64
+	// Warm-up.
+	WarmBatches, WarmFailed, WarmQueued, WarmRunning               int64
+	WarmPeerBlocks, WarmPeerBytes, WarmStoreBlocks, WarmStoreBytes int64
 }
 
 // Reason is a count of one reason; there is a fixed set of them.
@@ -158,7 +161,7 @@ func referenceMetrics() []metric {
 // ownMetrics are Headstart's own, in base units and with bounded labels.
 func ownMetrics() []metric {
 	var all []metric
-	for _, part := range [][]metric{readMetrics(), raceMetrics(), peerMetrics(), servingMetrics(), cacheMetrics(), storeMetrics(), frontMetrics()} {
+	for _, part := range [][]metric{readMetrics(), raceMetrics(), peerMetrics(), servingMetrics(), cacheMetrics(), storeMetrics(), frontMetrics(), warmUpMetrics()} {
 		all = append(all, part...)
 	}
 	return all
@@ -228,6 +231,7 @@ func peerMetrics() []metric {
 		count(`headstart_peer_dial_errors_total`, requesting, "Connections to peers that failed.", func(b *books) int64 { return b.wire.PeerDialErrors }),
 		count(`headstart_peer_calls_total`, requesting, "Calls to peers sent.", func(b *books) int64 { return b.wire.PeerCalls }),
 		count(`headstart_peer_received_bytes_total`, requesting, "Bytes of blocks received from peers.", func(b *books) int64 { return b.wire.PeerBytes }),
+		count(`headstart_peer_cross_location_bytes_total`, requesting, "Bytes of blocks that peers of another location have brought.", func(b *books) int64 { return b.engine.FarBytes }),
 		count(`headstart_peer_wasted_bytes_total`, requesting, "Bytes among them that nobody wanted any more when they came.", func(b *books) int64 { return b.wire.PeerWasted }),
 		count(`headstart_peer_cancels_total`, requesting, "Calls to peers that were cancelled.", func(b *books) int64 { return b.wire.PeerCancels }),
 		count(`headstart_peer_cuts_total`, requesting, "Connections closed because a cancelled call was not answered.", func(b *books) int64 { return b.wire.PeerCuts }),
@@ -296,6 +300,20 @@ func frontMetrics() []metric {
 		count(`headstart_s3_front_answers_total{source="peer"}`, both, "", func(b *books) int64 { return b.wire.FrontPeer }),
 		count(`headstart_s3_front_answers_total{source="s3"}`, both, "", func(b *books) int64 { return b.wire.FrontStore }),
 		count(`headstart_s3_forwards_total`, both, "Requests sent to object storage for S3 clients.", func(b *books) int64 { return b.wire.S3Forwards }),
+	}
+}
+
+func warmUpMetrics() []metric {
+	const blocks, bytes = "Blocks copied by warm-up, by where they came from.", "Bytes of them."
+	return []metric{
+		count(`headstart_warm_up_batches_total`, both, "Batches of warm-up that have ended.", func(b *books) int64 { return b.wire.WarmBatches }),
+		count(`headstart_warm_up_batches_failed_total`, both, "Those that were not copied whole.", func(b *books) int64 { return b.wire.WarmFailed }),
+		level(`headstart_warm_up_batches_queued`, both, "Batches that wait for their turn.", func(b *books) int64 { return b.wire.WarmQueued }),
+		level(`headstart_warm_up_batches_running`, both, "Batches that are being copied.", func(b *books) int64 { return b.wire.WarmRunning }),
+		count(`headstart_warm_up_blocks_total{source="peer"}`, both, blocks, func(b *books) int64 { return b.wire.WarmPeerBlocks }),
+		count(`headstart_warm_up_blocks_total{source="s3"}`, both, "", func(b *books) int64 { return b.wire.WarmStoreBlocks }),
+		count(`headstart_warm_up_bytes_total{source="peer"}`, both, bytes, func(b *books) int64 { return b.wire.WarmPeerBytes }),
+		count(`headstart_warm_up_bytes_total{source="s3"}`, both, "", func(b *books) int64 { return b.wire.WarmStoreBytes }),
 	}
 }
 
