@@ -162,6 +162,7 @@ func (v *volume) bringUp() error {
 	v.trouble.Store(0)
 	v.mu.Lock()
 	v.mu.opened, v.mu.down = true, false
+	v.pushLocked(job{kind: jobAdopt})
 	v.pushLocked(job{kind: jobErase, list: v.mu.wrong})
 	v.mu.wrong = nil
 	blocks, bytes := v.mu.policy.blocks(), v.mu.bytes

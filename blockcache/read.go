@@ -15,20 +15,29 @@ var (
 	errCut  = errors.New("the file was cut short")
 )
 
-// CopyLease implements block.Memory. What is in memory is copied out of the
+// copyLease is CopyLease of a lease of the volume's. What is in memory is copied out of the
 // mapping; what is cold comes from the disk and is verified as a whole.
-func (v *volume) CopyLease(token uint64, lent []byte, off int, dst []byte) (got int, err error) {
+func (v *volume) copyLease(token uint64, lent []byte, off int, dst []byte) (got int, err error) {
 	n := slotOf(token)
 	s := v.slots.at(n)
 	dst = dst[:min(len(dst), len(lent)-off)]
-	whole := false
-	if part := lent[off : off+len(dst)]; v.warm(n, lent) || v.arena.resident(part) {
-		got, whole, err = v.arena.copy(dst, part)
+	whole, warm, tail := false, v.warm(n, lent), uint32(0)
+	if warm {
+		tail = v.slots.tail(n).Load()
+		got, whole, err = v.arena.copy(dst, lent, off, tail)
+	} else if v.arena.resident(lent[off : off+len(dst)]) {
+		got, whole, err = v.arena.copy(dst, lent, off, 0)
 	} else {
 		got, err = v.copyCold(n, off, dst)
 	}
 	if err == nil && !whole {
+		if warm && tail == 0 {
+			tail = v.arena.tailOf(lent)
+		}
 		err = v.stillThere(n, s)
+		if err == nil && warm { // so the tail is the block's, and not that of a cut
+			v.slots.tail(n).Store(tail)
+		}
 	}
 	switch {
 	case err == nil:
@@ -64,11 +73,6 @@ func (v *volume) copyCold(n uint32, off int, dst []byte) (got int, err error) {
 		}
 	}
 	return got, err
-}
-
-// LeaseResident reports whether a lent block is in memory, for Lease.Resident.
-func (v *volume) LeaseResident(token uint64, lent []byte) bool {
-	return v.warm(slotOf(token), lent)
 }
 
 // stillThere tells whether bytes that were copied out of a lent block were there

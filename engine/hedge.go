@@ -19,6 +19,10 @@ const (
 	minHeadStart = time.Millisecond
 	// fillPatience is how long the first fills may take, before any has told.
 	fillPatience = 250 * time.Millisecond
+	// lateGet is when a GET that has brought nothing asks the candidates whether one
+	// of them has the block by now, or gets it: later than nearly all GETs of object
+	// storage that is well.
+	lateGet = 250 * time.Millisecond
 	// sourcePatience is how long the source of a rebalance may take before it is a
 	// suspect.
 	sourcePatience = 250 * time.Millisecond
@@ -147,12 +151,15 @@ func (e *Engine) headStart(asked shards.Snapshot) time.Duration {
 }
 
 // patience returns how long a fill may take before object storage is asked
-// beside it (S38).
+// beside it (S38): as long as a GET of our own may take as well, or a cluster
+// whose object storage is slow would GET all blocks twice (BP-09).
 func (e *Engine) patience() time.Duration {
+	patience := fillPatience
 	if q, ok := e.fillLatency.Quantile(fillQuantile); ok {
-		return max(q, time.Duration(e.Settings.PeerRaceHedgeDelayMS.Load())*time.Millisecond)
+		patience = max(q, time.Duration(e.Settings.PeerRaceHedgeDelayMS.Load())*time.Millisecond)
 	}
-	return fillPatience
+	get, _ := e.getLatency.Quantile(fillQuantile)
+	return max(patience, get)
 }
 
 // twinDelay returns when a GET that has brought nothing is late, if that is
@@ -162,6 +169,12 @@ func (e *Engine) twinDelay() (time.Duration, bool) {
 		return 0, false
 	}
 	return e.getLatency.Quantile(getQuantile)
+}
+
+// storeIsSlow reports that most GETs are late at present.
+func (e *Engine) storeIsSlow() bool {
+	q, ok := e.getLatency.Quantile(0.5)
+	return ok && q >= lateGet
 }
 
 // observeGet remembers how long a GET took to bring its first block.

@@ -23,6 +23,11 @@ type peerLeg struct {
 	e    *Engine
 	req  *block.Fetch
 	mode *mode
+	// aside: it is the leg of a GET that is late. It asks nobody to fill, and what
+	// the candidates lack then says nothing about them.
+	aside bool
+	// pause is how long it has waited last before it asked them all again.
+	pause time.Duration
 
 	// fillGroup is peer_cache_fill_compute_group_id when the leg was opened.
 	fillGroup string
@@ -74,6 +79,9 @@ func (p *peerLeg) open(ctx context.Context, run block.Run) (block.Stream, error)
 	p.ctx, p.run, p.next, p.results = ctx, run, 0, nil
 	p.filling, p.again = false, false
 	p.served.Store(nil)
+	if p.aside {
+		return p, nil
+	}
 	if group := p.e.Settings.PeerCacheFillComputeGroupID.Load(); group != nil {
 		p.fillGroup = *group
 	}
@@ -117,7 +125,10 @@ func (p *peerLeg) Next() (block.Piece, error) {
 			if p.served.Load() != nil {
 				return block.Piece{}, io.EOF // who gave a part has failed at the rest of it
 			}
-			if err := p.dial(); err != nil {
+			if err := p.dial(); err == errNoPeer && p.aside {
+				p.rest()
+				continue
+			} else if err != nil {
 				return block.Piece{}, err
 			}
 		}
@@ -162,6 +173,7 @@ func (p *peerLeg) data(piece block.Piece) {
 	p.mode.trace.Got(p.call.step, len(piece.Buf.Bytes()))
 	if p.e.isFar(&p.call.candidate) {
 		p.e.far.spend(int64(len(piece.Buf.Bytes())))
+		p.e.count.farBytes.Add(int64(len(piece.Buf.Bytes())))
 	}
 	p.ready = append(p.ready, piece)
 }
@@ -245,6 +257,17 @@ func (p *peerLeg) dial() error {
 	return errNoPeer
 }
 
+// rest waits before the candidates are asked again: while a GET is late, one of
+// them may come by the block. Each wait is twice as long as the last one.
+func (p *peerLeg) rest() {
+	p.next, p.results = 0, nil
+	p.pause = max(2*p.pause, lateGet)
+	select {
+	case <-time.After(p.pause):
+	case <-p.ctx.Done():
+	}
+}
+
 // mayAsk applies the switches for peers of the own and of other groups and the
 // list of allowed groups (S16), and the bound on what comes from another
 // location (S19).
@@ -275,9 +298,9 @@ func (p *peerLeg) ask(c shards.Candidate, ticket shards.Ticket, run block.Run, w
 	p.sent = true
 	req := *p.req
 	req.Run, req.Wait = run, wait
+	req.Fill = !p.aside && (p.fillGroup != "" && p.fillGroup == c.GroupID || p.mode.owner == c.Addr)
 	limit := s.PeerReadRPCTimeoutMS.Load()
-	if p.fillGroup != "" && p.fillGroup == c.GroupID || p.mode.owner == c.Addr {
-		req.Fill = true
+	if req.Fill || wait {
 		limit = s.PeerServerCacheFillTimeoutMS.Load()
 	}
 	step := p.mode.trace.Start(timeline.Peer, c.Addr, run)
@@ -402,8 +425,14 @@ func (p *peerLeg) Close() {
 		}
 	}
 	p.ready = nil
-	if p.allMissed() && p.mode.missed.Swap(true) {
-		return // another run of the same read has said so: it is one read in a row (S25)
+	if p.aside && p.served.Load() == nil {
+		return
+	}
+	if p.allMissed() && (p.mode.missed.Swap(true) || p.e.storeIsSlow()) {
+		// Another run of the same read has said so: it is one read in a row (S25). Or
+		// object storage is so slow that to ask peers costs nothing beside it, and what
+		// they lack now they will have soon (BP-09).
+		return
 	}
 	p.e.Table.Note(p.req.Route, p.mode.asked, p.results)
 }

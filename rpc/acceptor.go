@@ -303,11 +303,14 @@ const exceptionRefused = 1001
 // whatever it speaks.
 func (a *acceptor) disagree(c *serverConn, first byte) error {
 	why := errTLSOn
+	if first == firstOfTLS {
+		why = errTLSOff
+	}
+	a.refuse(c, why) // before the caller hears of it
 	now := time.Now()
 	c.expectWrite(now, a.opts.SendTimeout)
 	switch {
 	case first == firstOfTLS:
-		why = errTLSOff
 		c.Write([]byte{21, 3, 3, 0, 2, 2, 40}) // a fatal alert: handshake failure
 	case first >= 'A':
 		io.WriteString(c, "HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Type: text/plain\r\n\r\n"+
@@ -317,7 +320,6 @@ func (a *acceptor) disagree(c *serverConn, first byte) error {
 			c.Write(exceptionFor(c.r, exceptionRefused, "this node speaks TLS only: enable_peer_tls is on"))
 		}
 	}
-	a.refuse(c, why)
 	return why
 }
 

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"headstart/engine/block"
 )
@@ -75,7 +74,7 @@ func TestReadBringsTheBytesAskedFor(t *testing.T) {
 	} {
 		dst := bytes.Repeat([]byte{0xEE}, int(tt.room))
 		r := &block.Read{Object: block.Object{Store: "s3", Bucket: "b", Key: "a"}, Offset: tt.offset, Size: tt.size}
-		got, err := client.Read(within5s(t), addr, r, dst)
+		got, err := client.Read(inTime(t), addr, r, dst)
 		if err != nil || int64(got.N) != tt.want || got.Meta.Size != size || got.Meta.ETag != "v1" {
 			t.Errorf("%+v: %+v, %v", tt, got, err)
 			continue
@@ -106,7 +105,7 @@ func TestReadTellsTheServerWhatIsRead(t *testing.T) {
 		return nil, block.UnknownMeta(""), nil
 	}}
 	_, addr := startServer(t, ServerOptions{}, reader)
-	if _, err := guestOf(t, "").Read(within5s(t), addr, &sent, make([]byte, 100)); err != nil {
+	if _, err := guestOf(t, "").Read(inTime(t), addr, &sent, make([]byte, 100)); err != nil {
 		t.Fatal(err)
 	}
 	if got := <-calls; got != sent {
@@ -122,7 +121,7 @@ func TestS65_ReadIsGuardedByItsOwnToken(t *testing.T) {
 	server, addr := startServer(t, ServerOptions{ReadToken: func() string { return *token.Load() }}, reader)
 	try := func(presented string) error {
 		r := &block.Read{Object: block.Object{Bucket: "b", Key: "a"}, Size: -1}
-		_, err := guestOf(t, presented).Read(within5s(t), addr, r, make([]byte, 100))
+		_, err := guestOf(t, presented).Read(inTime(t), addr, r, make([]byte, 100))
 		return err
 	}
 	for _, wrong := range []string{"", "open sesam", "open sesame!", "Open sesame", "secret"} {
@@ -154,11 +153,11 @@ func TestS65_AGuestIsNoNode(t *testing.T) {
 	_, addr := startServer(t, ServerOptions{}, reader)
 	guest := guestOf(t, "")
 	r := &block.Read{Object: block.Object{Bucket: "b", Key: "a"}, Size: -1}
-	if _, err := guest.Read(within5s(t), addr, r, make([]byte, 100)); err != nil {
+	if _, err := guest.Read(inTime(t), addr, r, make([]byte, 100)); err != nil {
 		t.Fatal(err)
 	}
 	// The same connection, on which the guest has been welcome.
-	s, err := guest.FetchFrom(within5s(t), addr, fetchOf("a", 100, block.NewRun(0, 1)))
+	s, err := guest.FetchFrom(inTime(t), addr, fetchOf("a", 100, block.NewRun(0, 1)))
 	if err == nil {
 		err = drain(s, nil)
 	}
@@ -179,7 +178,7 @@ func TestReadFailsAsTheReaderDoes(t *testing.T) {
 			return []block.View{{Lease: reader.lend(make([]byte, 9), 0), To: 9}}, block.Meta{Size: 5}, want
 		}
 		_, addr := startServer(t, ServerOptions{}, reader)
-		_, err := guestOf(t, "").Read(within5s(t), addr, &block.Read{Object: block.Object{Bucket: "b", Key: "a"}}, make([]byte, 9))
+		_, err := guestOf(t, "").Read(inTime(t), addr, &block.Read{Object: block.Object{Bucket: "b", Key: "a"}}, make([]byte, 9))
 		failed := new(block.Error)
 		if !errors.Is(err, want) || !errors.As(err, &failed) || failed.Addr != addr.String() {
 			t.Errorf("%v arrives as %v", want, err)
@@ -200,7 +199,7 @@ func TestReadRefusesWhatMakesNoSense(t *testing.T) {
 		"version":   {Object: block.Object{Bucket: "b", Key: "k"}, Version: block.Version(strings.Repeat("v", maxName+1))},
 		"query id":  {Object: block.Object{Bucket: "b", Key: "k"}, QueryID: strings.Repeat("q", maxName+1)},
 	} {
-		if _, err := client.Read(within5s(t), addr, r, make([]byte, 9)); !errors.Is(err, block.ErrInvalid) {
+		if _, err := client.Read(inTime(t), addr, r, make([]byte, 9)); !errors.Is(err, block.ErrInvalid) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -239,24 +238,26 @@ func ended9(body []byte) []byte { return ended(body, []byte("unwanted!")) }
 
 func TestS44_TheServerSeesAReadersDeadlineAndDeath(t *testing.T) {
 	for _, how := range []string{"deadline", "death"} {
-		reader := &deafReader{left: make(chan error, 1), entered: make(chan struct{})}
+		reader := &deafReader{left: make(chan error, 16), entered: make(chan struct{}, 16)}
 		_, addr := startServer(t, ServerOptions{}, reader)
 		client := guestOf(t, "")
-		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Millisecond)
+		call := func(ctx context.Context) {
+			if _, err := client.Read(ctx, addr, &block.Read{Object: block.Object{Bucket: "b", Key: "a"}}, make([]byte, 9)); err == nil {
+				t.Errorf("%s: the call ends well", how)
+			}
+		}
 		if how == "death" {
-			ctx, cancel = context.WithCancel(context.Background())
 			go func() { // ends with the call
 				<-reader.entered
 				client.Close()
 			}()
-		}
-		if _, err := client.Read(ctx, addr, &block.Read{Object: block.Object{Bucket: "b", Key: "a"}}, make([]byte, 9)); err == nil {
-			t.Errorf("%s: the call ends well", how)
+			call(context.Background())
+		} else {
+			untilItArrives(t, reader.entered, call)
 		}
 		if err := <-reader.left; err == nil {
 			t.Errorf("%s: the server's context has not ended", how)
 		}
-		cancel()
 	}
 }
 
@@ -268,7 +269,7 @@ type deafReader struct {
 }
 
 func (r *deafReader) Read(ctx context.Context, _ *block.Read, _ int64) ([]block.View, block.Meta, error) {
-	close(r.entered)
+	r.entered <- struct{}{}
 	<-ctx.Done()
 	r.left <- ctx.Err()
 	return nil, block.UnknownMeta(""), ctx.Err()

@@ -25,7 +25,7 @@ type feProcess struct {
 func startFEProcess(t *testing.T, etcd string, n int) *feProcess {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), fmt.Sprint("fe", n))
-	conf := fmt.Sprintf("host = 127.0.0.1\nhttp_port = 0\nrpc_port = 0\nquery_port = 0\nheartbeat_interval_ms = 50\nheartbeat_timeout_ms = 2000\nfe_store = etcd://%s/test\n", etcd)
+	conf := fmt.Sprintf("host = 127.0.0.1\nhttp_port = 0\nrpc_port = 0\nquery_port = 0\nheartbeat_interval_ms = 50\nheartbeat_timeout_ms = 60000\nfe_store = etcd://%s/test\n", etcd)
 	exe, err := os.Executable()
 	if err == nil {
 		err = os.Mkdir(dir, 0o755)
@@ -92,7 +92,7 @@ func TestS86_TheLeaderIsKilledInTheMiddle(t *testing.T) {
 		endpoints = append(endpoints, fmt.Sprintf("127.0.0.1:%d", fes[i].ports.RPCPort))
 	}
 	newBE := func(group string, rate int) *be {
-		return cachingBE(t, nil, s3, map[string]string{
+		return patientBE(t, nil, s3, map[string]string{
 			"fe_endpoints": strings.Join(endpoints, ","), "compute_group_id": group, "warm_up_from_peer": "true",
 			"file_cache_warmup_download_rate_limit_bytes_per_second": strconv.Itoa(rate),
 		})

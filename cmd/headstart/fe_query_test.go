@@ -8,7 +8,6 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	driver "github.com/go-sql-driver/mysql"
 
@@ -30,12 +29,17 @@ func inProcess(t testing.TB, r role, values map[string]string) node {
 	}
 	log := slog.New(slog.DiscardHandler)
 	conf.LogTo(log)
+	if r.role == config.BE {
+		r.start = func(ctx context.Context, conf *config.Set, log *slog.Logger) (node, error) {
+			return startPatient(ctx, conf, log)
+		}
+	}
 	n, err := r.start(t.Context(), conf, log)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		if err := n.drain(ctx); err != nil {
 			t.Error(err)

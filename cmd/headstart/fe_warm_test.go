@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"strings"
 	"testing"
@@ -44,10 +45,18 @@ func cachingBE(t testing.TB, f *fe, s *s3law.Server, values map[string]string) *
 	return startTestBE(t, f, values)
 }
 
+// patientBE is a cachingBE that a busy machine does not drive away from its peers.
+func patientBE(t *testing.T, f *fe, s *s3law.Server, values map[string]string) *be {
+	t.Helper()
+	all := patient()
+	maps.Copy(all, values)
+	return cachingBE(t, f, s, all)
+}
+
 // readFile reads the file of a tablet and checks it.
 func readFile(t *testing.T, b *be, tablet int) block.Source {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	dst := make([]byte, 2*mib)
 	n, src, err := b.engine.Read(ctx, &block.Read{
@@ -103,8 +112,8 @@ func TestS85_WarmUpFromAMySQLClient(t *testing.T) {
 	const files = 20
 	s3 := warehouse(t, files)
 	f, db := startTestFE(t, map[string]string{})
-	writer := cachingBE(t, f, s3, map[string]string{"compute_group_id": "cg_w", "compute_group_name": "writers"})
-	reader := cachingBE(t, f, s3, map[string]string{"compute_group_id": "cg_r", "compute_group_name": "readers", "warm_up_from_peer": "true"})
+	writer := patientBE(t, f, s3, map[string]string{"compute_group_id": "cg_w", "compute_group_name": "writers"})
+	reader := patientBE(t, f, s3, map[string]string{"compute_group_id": "cg_r", "compute_group_name": "readers", "warm_up_from_peer": "true"})
 	until(t, db, "SHOW BACKENDS", alive(2))
 	for i := range files {
 		cacheFile(t, writer, i)
@@ -142,14 +151,14 @@ func TestS83_ScaleOutWarmsTheNewBackend(t *testing.T) {
 	const files = 30
 	s3 := warehouse(t, files)
 	f, db := startTestFE(t, map[string]string{"balance_type": "sync_warmup"})
-	first := cachingBE(t, f, s3, map[string]string{"enable_cache_read_from_peer": "true"})
+	first := patientBE(t, f, s3, map[string]string{"enable_cache_read_from_peer": "true"})
 	until(t, db, "SHOW BACKENDS", alive(1))
 	for i := range files {
 		cacheFile(t, first, i)
 	}
 	until(t, db, "SHOW TABLETS FROM 10001", func(lines []string) bool { return len(lines) == files })
 	gets := s3.Metrics().GETs
-	second := cachingBE(t, f, s3, map[string]string{"warm_up_from_peer": "true"})
+	second := patientBE(t, f, s3, map[string]string{"warm_up_from_peer": "true"})
 	until(t, db, "SHOW COMPUTE GROUPS", func(lines []string) bool { return strings.Contains(lines[0], "|FINISHED|") })
 	moved := rows(t, db, "SHOW TABLETS FROM 10002")
 	if len(moved) < files/6 || len(moved) > files*5/6 {

@@ -440,6 +440,7 @@ type buckets struct {
 
 // listBuckets answers with the buckets that the caller may see anything of.
 func (f *Front) listBuckets(ctx *fasthttp.RequestCtx, r *request) {
+	r.own()
 	r.kind = passRead
 	key := r.caller.key
 	if len(key.Paths) == 0 {

@@ -3,6 +3,7 @@ package etcdtest
 
 import (
 	"net"
+	"os"
 	"os/exec"
 	"syscall"
 	"testing"
@@ -28,7 +29,7 @@ func start(t testing.TB, scheme string, more ...string) string {
 		t.Skip("there is no etcd here (Debian: etcd-server)")
 	}
 	client, peer := freeAddr(t), freeAddr(t)
-	cmd := exec.Command(program, append(more, "--data-dir", t.TempDir(),
+	cmd := exec.Command(program, append(more, "--data-dir", dataDir(t),
 		"--listen-client-urls", scheme+"://"+client, "--advertise-client-urls", scheme+"://"+client,
 		"--listen-peer-urls", "http://"+peer, "--initial-advertise-peer-urls", "http://"+peer, "--initial-cluster", "default=http://"+peer)...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // it does not outlive a test that is killed
@@ -40,6 +41,28 @@ func start(t testing.TB, scheme string, more ...string) string {
 		cmd.Wait()
 	})
 	return client
+}
+
+// dataDir is in memory where Linux has files there, and room for etcd's log: etcd
+// answers nobody, and loses its leases, while a disk that is busy with other things
+// keeps it waiting.
+func dataDir(t testing.TB) string {
+	t.Helper()
+	const memory, room = "/dev/shm", 512 << 20
+	var fs syscall.Statfs_t
+	if err := syscall.Statfs(memory, &fs); err != nil || int64(fs.Bavail)*fs.Bsize < room {
+		return t.TempDir()
+	}
+	dir, err := os.MkdirTemp(memory, "etcd")
+	if err != nil {
+		return t.TempDir()
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir
 }
 
 // freeAddr returns an address that nobody listens at now: etcd can't be told to
