@@ -20,7 +20,7 @@ OURS      = $$($(GO) list ./... | grep -v /kitex_gen)
 OUR_FILES = $$(find . -name '*.go' -not -path './rpc/kitex_gen/*')
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test check race raceall bench bench-compare bench-cold rivals fuzz sim chaos clients s3clients feclients gen clean
+.PHONY: help build demo test check race raceall bench bench-compare bench-cold rivals limits flames fuzz sim chaos clients s3clients feclients gen clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /  make \1\t/' | expand -t 24
@@ -71,10 +71,25 @@ rivals: build ## measure rivals beside ours: look-up, peer hop, HTTP hits (a mod
 	$(RESULTS) -section "Rivals: look-up" -command "make rivals" -- $(GO) -C bench/rivals run ./caches
 	$(RESULTS) -section "Rivals: peer hop" -command "make rivals" -- $(GO) -C bench/rivals run ./peers
 ifneq ($(wildcard bench/rivals/hits),)
-	command -v wrk nginx varnishd >/dev/null || \
+	for p in wrk nginx varnishd; do command -v $$p >/dev/null || missing=1; done; test -z "$$missing" || \
 		{ apt-get update -qq && apt-get install -y -qq --no-install-recommends wrk nginx varnish; } >/dev/null
 	$(RESULTS) -section "Rivals: HTTP hits" -command "make rivals" -- $(GO) -C bench/rivals run ./hits
 endif
+
+limits: ## measure what this machine can do at most: memory, loopback, disk
+	$(RESULTS) -section "Limits of the machine" -command "make limits" -- $(GO) run ./bench/limits $(ARGS)
+
+flames: ## draw flame graphs of the hot paths into docs/flames
+	@set -e; d=$$(mktemp -d); trap 'rm -rf '$$d EXIT; mkdir -p docs/flames; draw() { $(GO) run ./bench/flame -o docs/flames/$$1 -title "$$2" $$3 $$4; }; \
+	$(GO) test -run '^$$' -bench '^BenchmarkHit$$' -benchtime 5s -cpuprofile $$d/hit -o $$d/t ./engine >/dev/null; \
+	draw hit.svg 'a hit of 64 bytes, in the engine' -focus='headstart/engine.(*Engine).Read' $$d/hit; \
+	$(GO) test -run '^$$' -bench 'Race/one' -benchtime 3s -cpuprofile $$d/race -o $$d/t ./engine/race >/dev/null; \
+	draw race.svg 'a race that the peer wins at once' -- $$d/race; \
+	$(GO) test -run '^$$' -bench 'Hit/unsigned' -benchtime 3s -cpuprofile $$d/s3 -o $$d/t ./rpc/s3 >/dev/null; \
+	draw s3-hit.svg 'a hit of 1 KiB at the S3 front, without the socket' -focus='headstart/rpc/s3.(*Front).handle' $$d/s3; \
+	$(GO) run ./bench/peerhop -sizes 65536 -ways hop -rounds 3 -profiles $$d >/dev/null; \
+	draw hop-client.svg 'the peer hop, 64 KiB, the side that asks' -- $$d/client.pprof; \
+	draw hop-server.svg 'the peer hop, 64 KiB, the side that serves' -- $$d/server-65536.pprof
 
 fuzz: ## run each fuzz target for FUZZTIME
 	@set -e; \

@@ -32,13 +32,15 @@ type path struct {
 func paths() map[string]path {
 	var word atomic.Int64
 	var mu sync.Mutex
+	held := 0
 	all := map[string]path{
 		"nothing": {func() { Child(func() {}) }, Counts{Instructions: 20}},
 		"known": {func() {
 			Child(func() {
-				word.Add(1)      // LOCK XADD
-				word.Store(1)    // XCHG
-				mu.Lock()        // LOCK CMPXCHG
+				word.Add(1)   // LOCK XADD
+				word.Store(1) // XCHG
+				mu.Lock()     // LOCK CMPXCHG
+				held++
 				mu.Unlock()      // LOCK XADD
 				syscall.Getpid() // SYSCALL
 				_ = time.Now()   // the clock

@@ -12,6 +12,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
+	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/cespare/xxhash/v2"
 	"github.com/valyala/fasthttp"
@@ -28,8 +29,8 @@ type Options struct {
 	Bucket string
 	// ReadToken is the cluster's read_token, "" for none.
 	ReadToken string
-	// Credentials sign S3 requests; nil means none.
-	Credentials aws.CredentialsProvider
+	// KeyID and Secret sign S3 requests; "" for none.
+	KeyID, Secret string
 	// InFlight is how many connections a node may have to serve.
 	InFlight int
 	// Timeout bounds one read.
@@ -184,10 +185,14 @@ func OpenS3(o Options) (Door, error) {
 	d := &s3Door{o: o, http: awshttp.NewBuildableClient().WithTransportOptions(func(t *http.Transport) {
 		t.MaxIdleConns, t.MaxIdleConnsPerHost = 0, o.InFlight
 	})}
+	var signer aws.CredentialsProvider
+	if o.KeyID != "" {
+		signer = aws.NewCredentialsCache(credentials.NewStaticCredentialsProvider(o.KeyID, o.Secret, ""))
+	}
 	for _, addr := range o.Nodes {
 		d.nodes = append(d.nodes, s3.New(s3.Options{
 			Region: "us-east-1", BaseEndpoint: aws.String("http://" + addr), UsePathStyle: true,
-			Credentials: o.Credentials, Retryer: aws.NopRetryer{}, HTTPClient: d.http,
+			Credentials: signer, Retryer: aws.NopRetryer{}, HTTPClient: d.http,
 		}))
 	}
 	return d, nil

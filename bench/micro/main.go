@@ -27,7 +27,7 @@ const packages = "./blockcache ./engine ./engine/block ./engine/plan ./engine/pr
 	"./pools ./rpc ./rpc/framing ./rpc/s3 ./shards ./shards/placement"
 
 // skipped are measured by commands of their own, below bench.
-const skipped = "Open|PlanMillion|PeerHop|Copy"
+const skipped = "CostOfBookkeeping/sixteen|Open|PlanMillion|PeerHop|Copy"
 
 type options struct {
 	packages, bench, skip, ref string

@@ -15,9 +15,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/credentials"
-
 	"headstart/bench/load"
 )
 
@@ -36,17 +33,17 @@ The read_token comes from HEADSTART_READ_TOKEN, S3 credentials from AWS_ACCESS_K
 
 // benchOptions are the flags of "headstart bench".
 type benchOptions struct {
-	door, to, conf, bucket    string
-	load, objects, trace      string
-	rates, plot               string
-	size                      int64
-	skew                      float64
-	even, json                bool
-	warm, time, timeout       time.Duration
-	inFlight                  int
-	seed                      uint64
-	readToken, keyID, keyText string
-	stdout, stderr            io.Writer
+	door, to, conf, bucket   string
+	load, objects, trace     string
+	rates, plot              string
+	size                     int64
+	skew                     float64
+	even, json               bool
+	warm, time, timeout      time.Duration
+	inFlight                 int
+	seed                     uint64
+	readToken, keyID, secret string
+	stdout, stderr           io.Writer
 }
 
 // runBench is the sub-command "bench". It returns the exit code: 1 if a read
@@ -54,7 +51,7 @@ type benchOptions struct {
 func runBench(args []string, stdout, stderr io.Writer) int {
 	o := benchOptions{
 		stdout: stdout, stderr: stderr, readToken: os.Getenv("HEADSTART_READ_TOKEN"),
-		keyID: os.Getenv("AWS_ACCESS_KEY_ID"), keyText: os.Getenv("AWS_SECRET_ACCESS_KEY"),
+		keyID: os.Getenv("AWS_ACCESS_KEY_ID"), secret: os.Getenv("AWS_SECRET_ACCESS_KEY"),
 	}
 	plans, err := o.parse(args)
 	switch {
@@ -196,12 +193,11 @@ func parseFile[T any](flag, path string, parse func(io.Reader) (T, error)) (T, e
 
 // open opens the door.
 func (o *benchOptions) open(ctx context.Context) (load.Door, error) {
-	options := load.Options{Bucket: o.bucket, ReadToken: o.readToken, InFlight: o.inFlight, Timeout: o.timeout}
+	options := load.Options{
+		Bucket: o.bucket, ReadToken: o.readToken, KeyID: o.keyID, Secret: o.secret, InFlight: o.inFlight, Timeout: o.timeout,
+	}
 	if o.to != "" {
 		options.Nodes = strings.Split(o.to, ",")
-	}
-	if o.keyID != "" {
-		options.Credentials = aws.NewCredentialsCache(credentials.NewStaticCredentialsProvider(o.keyID, o.keyText, ""))
 	}
 	var door load.Door
 	var err error

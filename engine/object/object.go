@@ -47,12 +47,12 @@ type Known struct {
 	// tablet is one more than the tablet that the object was last read for, 0
 	// before. Readers write it; who reads it learns where the object belongs now.
 	tablet atomic.Uint64
-	// shared is further tablets whose packed files the object holds, in order; nil
-	// for none. Readers replace it, and never change what it points to.
-	shared atomic.Pointer[[]uint64]
 	// header is what the answers of a front say of the object. The first one writes
 	// it; who reads it may take it for what Meta says.
 	header atomic.Pointer[[]Line]
+	// shared is further tablets whose packed files the object holds, in order; nil
+	// for none. Readers replace it, and never change what it points to.
+	shared atomic.Pointer[[]uint64]
 }
 
 // Line is one line of an HTTP header.
