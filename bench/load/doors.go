@@ -68,7 +68,7 @@ func OpenHTTP(o Options) (Door, error) {
 	for _, addr := range o.Nodes {
 		d.nodes = append(d.nodes, &fasthttp.HostClient{
 			Addr: addr, MaxConns: o.InFlight, MaxIdemponentCallAttempts: 1, ReadTimeout: o.Timeout, WriteTimeout: o.Timeout,
-			MaxConnWaitTimeout: o.Timeout, NoDefaultUserAgentHeader: true,
+			MaxConnWaitTimeout: o.Timeout, NoDefaultUserAgentHeader: true, DialDualStack: true,
 		})
 	}
 	return d, nil
