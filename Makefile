@@ -69,8 +69,8 @@ bench-cold: build ## measure reads of cold data: time, GETs and money with and w
 rivals: build ## measure rivals beside ours: look-up, peer hop, HTTP hits (a module of its own)
 	$(call keep,Rivals: look-up) $(GO) -C bench/rivals run ./caches
 	$(call keep,Rivals: peer hop) $(GO) -C bench/rivals run ./peers
-	@missing=$$(for p in wrk nginx varnishd; do command -v $$p >/dev/null || echo $$p; done); test -z "$$missing" || \
-		{ echo "missing: $$missing; installing Debian's wrk, nginx and varnish"; \
+	@for p in wrk nginx varnishd; do command -v $$p >/dev/null || missing="$$missing $$p"; done; test -z "$$missing" || \
+		{ echo "missing:$$missing; installing Debian's wrk, nginx and varnish"; \
 		apt-get update -qq && apt-get install -y -qq --no-install-recommends wrk nginx varnish; } >&2 || true
 	$(call keep,Rivals: HTTP hits) $(GO) -C bench/rivals run ./hits
 
