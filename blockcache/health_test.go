@@ -55,6 +55,7 @@ func (f sick) WriteAt(p []byte, off int64) (int, error) {
 
 func sickOptions(t *testing.T, s *sickness) Options {
 	o := options(t.TempDir(), 8<<20, 64*kib)
+	o.IOTimeout, o.OpenWait = 0, 0
 	o.open = func(dir *os.Root, name string) (file, error) {
 		f, err := openDiskFile(dir, name)
 		return sick{f, s}, err

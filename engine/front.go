@@ -13,30 +13,26 @@ import (
 )
 
 // Hit serves a read that one block in the cache answers: it asks nobody, takes
-// no lock and allocates nothing. The caller releases the view's lease. When ok
-// is false, known is still what the node may rely on, or nil.
-func (e *Engine) Hit(req *block.Read) (v block.View, known *object.Known, ok bool) {
-	known = e.Fresh(req)
-	if known == nil {
-		return block.View{}, nil, false
-	}
+// no lock and allocates nothing. known is what Fresh has returned for the read. The
+// caller releases the view's lease.
+func (e *Engine) Hit(req *block.Read, known *object.Known) (v block.View, ok bool) {
 	rng, ok := plan.Clamp(e.geometry, req.Offset, req.Size, known.Meta.Size)
 	if !ok || rng.Count != 1 || req.Packed != nil { // of a packed file, the offset is another one
-		return block.View{}, known, false
+		return block.View{}, false
 	}
 	lease, ok := e.Cache.Get(known.Base.At(rng.First))
 	if !ok {
-		return block.View{}, known, false
+		return block.View{}, false
 	}
 	v = block.View{Lease: lease, Source: block.SourceLocal}
 	v.From, v.To = e.cut(rng, rng.First)
-	known.NoteRoute(req.Route)
+	known.NoteRoute(req.Route, req.Packed != nil)
 	e.growth.Used(known.Base, rng.First)
 	e.count.local.Add(1, 1, int64(v.To-v.From))
 	if req.QueryID != "" {
 		e.Profiles.Get(req.QueryID).AddLocal(req.Kind, 1, int64(v.To-v.From))
 	}
-	return v, known, true
+	return v, true
 }
 
 // Fresh returns what the node knows of the object of a read, nil when that is

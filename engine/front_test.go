@@ -123,8 +123,8 @@ func TestHitAllocatesNothing(t *testing.T) {
 		w.put(4, "v1")
 		req := external(0)
 		req.MaxAge = -1
-		if _, _, ok := w.e.Hit(req); ok {
-			t.Fatal("a hit in an empty cache")
+		if w.e.Fresh(req) != nil {
+			t.Fatal("an object is known before it was read")
 		}
 		dst := make([]byte, 4*testBlock)
 		if _, _, err := w.e.Read(context.Background(), req, dst); err != nil {
@@ -138,8 +138,8 @@ func TestHitAllocatesNothing(t *testing.T) {
 			{testBlock - 1, 2, false}, {0, -1, false}, {4 * testBlock, -1, false}, {5 * testBlock, 1, false}, {0, 0, false},
 		} {
 			req.Offset, req.Size = c.from, c.size
-			v, known, ok := w.e.Hit(req)
-			if ok != c.hit || known == nil {
+			v, ok := w.e.Hit(req, w.e.Fresh(req))
+			if ok != c.hit {
 				t.Fatalf("%d bytes at %d: hit %v", c.size, c.from, ok)
 			}
 			if ok {
@@ -152,12 +152,12 @@ func TestHitAllocatesNothing(t *testing.T) {
 		}
 		req.Offset, req.Size = 10, 100
 		req.Packed = &block.Slice{Offset: testBlock, Size: 100}
-		if _, _, ok := w.e.Hit(req); ok {
+		if _, ok := w.e.Hit(req, w.e.Fresh(req)); ok {
 			t.Error("a hit at the offset in a packed file")
 		}
 		req.Packed = nil
 		if n := testing.AllocsPerRun(100, func() {
-			v, _, ok := w.e.Hit(req)
+			v, ok := w.e.Hit(req, w.e.Fresh(req))
 			if !ok {
 				t.Fatal("no hit")
 			}

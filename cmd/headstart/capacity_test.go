@@ -40,6 +40,7 @@ func startProcess(t *testing.T, store, group string, total int64, more map[strin
 	dir := t.TempDir()
 	p := &process{t: t, cache: dir + "/cache"}
 	conf := cacheConf(store, p.cache, total)
+	maps.Copy(conf, patient())
 	maps.Copy(conf, more)
 	conf["compute_group_id"] = group
 	var text strings.Builder

@@ -47,6 +47,26 @@ type Known struct {
 	// tablet is one more than the tablet that the object was last read for, 0
 	// before. Readers write it; who reads it learns where the object belongs now.
 	tablet atomic.Uint64
+	// header is what the answers of a front say of the object. The first one writes
+	// it; who reads it may take it for what Meta says.
+	header atomic.Pointer[[]Line]
+	// shared is further tablets whose packed files the object holds, in order; nil
+	// for none. Readers replace it, and never change what it points to.
+	shared atomic.Pointer[[]uint64]
+}
+
+// Line is one line of an HTTP header.
+type Line struct{ Name, Value []byte }
+
+// Header returns the lines that make returns for the object, which is asked once:
+// they hold as long as what is known, and nobody changes them.
+func (k *Known) Header(make func(*block.Meta) []Line) []Line {
+	if lines := k.header.Load(); lines != nil {
+		return *lines
+	}
+	lines := make(&k.Meta)
+	k.header.Store(&lines) // of two at once both are right
+	return lines
 }
 
 // Table is what a node knows of objects.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/valyala/fasthttp"
@@ -16,8 +17,11 @@ const (
 	// chunkBytes is how much of a block is copied at a time: small enough to stay in
 	// a core's cache on its way from the block to the socket.
 	chunkBytes = 256 << 10
-	// copyBytes: a body up to here is copied behind its header, which costs less
-	// than a second buffer in the system call.
+	// smallBytes: a body up to here fits behind its header into the buffer that the
+	// server writes out of.
+	smallBytes = 3 << 10
+	// copyBytes: a body up to here is copied on its way, which costs less than a
+	// second system call.
 	copyBytes = 48 << 10
 	// tailBytes is how much of a body stays back until it is known that what was
 	// sent out of a mapping was there.
@@ -56,7 +60,7 @@ func (s *stream) close() {
 // and the cache has dropped the block, before any of them was sent.
 func (f *Front) send(ctx *fasthttp.RequestCtx, a *answer, read *block.Read, rest *stream, first block.View) bool {
 	n := a.to - a.from
-	if rest == nil && n <= copyBytes {
+	if rest == nil && n <= smallBytes {
 		if !f.copyAll(ctx, first, int(n)) {
 			return false
 		}
@@ -64,10 +68,11 @@ func (f *Front) send(ctx *fasthttp.RequestCtx, a *answer, read *block.Read, rest
 		return true
 	}
 	f.count.sources[a.source].Add(1)
-	b := &body{
-		f: f, read: *read, rest: rest, view: first,
-		at: a.from, left: n, version: a.meta.Version,
+	b, ok := f.bodies.Get().(*body)
+	if !ok {
+		b = &body{}
 	}
+	*b = body{f: f, read: *read, rest: rest, view: first, at: a.from, left: n, version: a.meta.Version}
 	b.conn, _ = ctx.Conn().(*conn)
 	if b.conn != nil {
 		b.conn.holdHeader()
@@ -81,16 +86,15 @@ func (f *Front) send(ctx *fasthttp.RequestCtx, a *answer, read *block.Read, rest
 // copyAll copies a small body into the response.
 func (f *Front) copyAll(ctx *fasthttp.RequestCtx, v block.View, n int) bool {
 	defer v.Lease.Release()
-	dst := ctx.Response.BodyWriter()
 	chunk := f.chunk()
 	defer f.chunks.Put(chunk)
 	k, err := v.Lease.CopyAt(chunk[:n], v.From)
 	if err != nil || k != n {
 		return false
 	}
-	_, err = dst.Write(chunk[:n])
+	ctx.Response.SetBody(chunk[:n])
 	f.count.bytes.Add(int64(n))
-	return err == nil
+	return true
 }
 
 func (f *Front) chunk() *[chunkBytes]byte {
@@ -146,9 +150,7 @@ func (b *body) WriteTo(w io.Writer) (n int64, err error) {
 					return n, block.ErrCorrupt
 				}
 				lost = b.at
-				if err := b.again(); err != nil {
-					return n, err
-				}
+				b.again()
 			}
 		}
 		if b.left == 0 {
@@ -204,7 +206,7 @@ func (b *body) sendMapped() (int64, error) {
 	if err := b.hurry(); err != nil {
 		return 0, err
 	}
-	n, err := b.conn.writeBody(raw)
+	n, err := b.conn.writeBody(raw, true)
 	b.took(n)
 	if err != nil {
 		b.there(v.To - 1) // a fault of the memory is the cache's to know
@@ -231,12 +233,13 @@ func (b *body) write(w io.Writer, p []byte) (int, error) {
 	if b.conn == nil {
 		return w.Write(p)
 	}
-	return b.conn.writeBody(p)
+	return b.conn.writeBody(p, false)
 }
 
-// hurry gives the client its time for the next bytes.
+// hurry gives the client its time for the next bytes. For the first ones it has
+// it from the server.
 func (b *body) hurry() error {
-	if b.conn == nil {
+	if b.conn == nil || b.conn.hold {
 		return nil
 	}
 	return b.conn.SetWriteDeadline(time.Now().Add(b.f.BlockTimeout))
@@ -284,20 +287,19 @@ func (b *body) receive(ctx context.Context) (err error) {
 	return err
 }
 
-// again starts anew where the client's bytes have ended; with the same version
-// of the object or not at all.
-func (b *body) again() error {
-	ctx, cancel := context.WithTimeout(context.Background(), b.f.BlockTimeout)
-	defer cancel()
+// again lets next start anew where the client's bytes have ended; with the same
+// version of the object or not at all.
+func (b *body) again() {
 	if b.rest == nil {
 		b.rest = &stream{watch: watch{context.Background(), func() {}}}
 	}
-	return b.open(ctx)
+	b.rest.close()
 }
 
 func (b *body) open(ctx context.Context) error {
 	b.rest.close()
 	req := b.read
+	req.Object.Bucket, req.Object.Key = strings.Clone(req.Object.Bucket), strings.Clone(req.Object.Key) // a hit's are borrowed
 	req.Offset, req.Size, req.Window = b.at, b.left, b.f.window()
 	r, err := b.f.Engine.Open(ctx, &req)
 	if err != nil {
@@ -321,6 +323,9 @@ func (b *body) Close() error {
 		b.rest.close()
 		b.rest.watch.stop()
 	}
-	b.f.count.streams.Add(-1)
+	f := b.f
+	f.count.streams.Add(-1)
+	*b = body{}
+	f.bodies.Put(b)
 	return nil
 }

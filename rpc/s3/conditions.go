@@ -5,8 +5,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/valyala/fasthttp"
-
 	"headstart/engine/block"
 )
 
@@ -21,47 +19,43 @@ func etagOf(m *block.Meta) string {
 	return `"` + m.ETag + `"`
 }
 
-// conditional reports whether the request has any condition.
-func conditional(h *fasthttp.RequestHeader) bool {
-	for _, name := range [...]string{"If-Match", "If-None-Match", "If-Modified-Since", "If-Unmodified-Since", "If-Range"} {
-		if len(h.Peek(name)) > 0 {
-			return true
-		}
-	}
-	return false
-}
-
 // conditions are checked in the order of RFC 9110, section 13.2.2. status is
 // 412, 304, or 0 when the request is to be answered; whole says that its Range
 // does not count.
-func conditions(h *fasthttp.RequestHeader, m *block.Meta) (status int, whole bool) {
-	if match := h.Peek("If-Match"); len(match) > 0 {
-		if !matches(string(match), m.ETag, true) {
+func (a *asked) conditions(m *block.Meta) (status int, whole bool) {
+	if !a.conditional {
+		return 0, false
+	}
+	if len(a.match) > 0 {
+		if !matches(string(a.match), m.ETag, true) {
 			return http.StatusPreconditionFailed, false
 		}
-	} else if t, ok := date(h, "If-Unmodified-Since"); ok && !m.Modified.IsZero() && m.Modified.Truncate(time.Second).After(t) {
+	} else if t, ok := date(a.unless); ok && !m.Modified.IsZero() && m.Modified.Truncate(time.Second).After(t) {
 		return http.StatusPreconditionFailed, false
 	}
-	if none := h.Peek("If-None-Match"); len(none) > 0 {
-		if matches(string(none), m.ETag, false) {
+	if len(a.none) > 0 {
+		if matches(string(a.none), m.ETag, false) {
 			return http.StatusNotModified, false
 		}
-	} else if t, ok := date(h, "If-Modified-Since"); ok && !m.Modified.IsZero() && !m.Modified.Truncate(time.Second).After(t) {
+	} else if t, ok := date(a.since); ok && !m.Modified.IsZero() && !m.Modified.Truncate(time.Second).After(t) {
 		return http.StatusNotModified, false
 	}
-	if still := h.Peek("If-Range"); len(still) > 0 {
-		t, isDate := date(h, "If-Range")
+	if len(a.still) > 0 {
+		t, isDate := date(a.still)
 		if isDate {
 			whole = m.Modified.IsZero() || !m.Modified.Truncate(time.Second).Equal(t)
 		} else {
-			whole = !matches(string(still), m.ETag, true)
+			whole = !matches(string(a.still), m.ETag, true)
 		}
 	}
 	return 0, whole
 }
 
-func date(h *fasthttp.RequestHeader, name string) (time.Time, bool) {
-	t, err := http.ParseTime(string(h.Peek(name)))
+func date(text []byte) (time.Time, bool) {
+	if len(text) == 0 {
+		return time.Time{}, false
+	}
+	t, err := http.ParseTime(string(text))
 	return t, err == nil
 }
 

@@ -19,10 +19,15 @@ func (l listener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &conn{
+	made := &conn{
 		Conn: framing.NewConn(c, framing.Limits{HeaderBytes: maxHeaderBytes, BodyBytes: maxBodyBytes}),
 		raw:  c,
-	}, nil
+	}
+	if tcp, ok := c.(syscall.Conn); ok {
+		made.out.raw, err = tcp.SyscallConn()
+		made.out.step = made.out.sendmsg
+	}
+	return made, err
 }
 
 // conn is a connection whose header of a reply can be held back, to leave with
@@ -32,9 +37,7 @@ type conn struct {
 	raw  net.Conn
 	hold bool
 	held []byte
-	// vec and bufs are what writev takes.
-	vec  [2][]byte
-	bufs net.Buffers
+	out  outgoing
 }
 
 // Write implements io.Writer.
@@ -49,15 +52,14 @@ func (c *conn) Write(p []byte) (int, error) {
 // holdHeader keeps what is written until writeBody.
 func (c *conn) holdHeader() { c.hold = true }
 
-// writeBody sends p behind what is held. It returns how much of p was sent.
-func (c *conn) writeBody(p []byte) (int, error) {
+// writeBody sends p behind what is held. It returns how much of p was sent. more
+// says that the next bytes come at once: what does not fill a packet waits for
+// them.
+func (c *conn) writeBody(p []byte, more bool) (int, error) {
 	head := len(c.held)
-	c.vec[0], c.vec[1] = c.held, p
-	c.bufs = c.vec[:]
-	n, err := c.bufs.WriteTo(c.raw)
-	c.vec[0], c.vec[1], c.bufs = nil, nil, nil
+	n, err := c.out.send(c.raw, c.held, p, more)
 	c.hold, c.held = false, c.held[:0]
-	return max(0, int(n)-head), err
+	return max(0, n-head), err
 }
 
 // watch notices that a client has gone while its request waits for somebody

@@ -132,6 +132,7 @@ type document struct {
 
 // fail answers with an error. A body that has not been read is not waited for.
 func (f *Front) fail(ctx *fasthttp.RequestCtx, r *request, e *Error) {
+	r.own()
 	f.count.errors.Add(1)
 	ctx.Response.Reset()
 	f.identify(ctx)

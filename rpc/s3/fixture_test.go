@@ -10,12 +10,14 @@ import (
 	"fmt"
 	"hash/fnv"
 	"io"
+	"log"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -41,6 +43,9 @@ const (
 	testBucket = "data"
 	adminID    = "ADMIN"
 	adminKey   = "admin/secret"
+	// patience is how long a test waits for what ought to come at once: so long
+	// that only what never comes is late, on any machine.
+	patience = time.Minute
 )
 
 // content is bytes of one version of an object: each 16 of them tell key, version
@@ -65,6 +70,8 @@ type bucketServer struct {
 	gets   atomic.Int64
 	heads  atomic.Int64
 	writes atomic.Int64
+	// conns counts connections.
+	conns atomic.Int64
 	// fault answers in place of the server when it returns true.
 	fault atomic.Pointer[func(w http.ResponseWriter, r *http.Request) bool]
 	// seen is the last request that was no GET or HEAD of an object.
@@ -98,11 +105,34 @@ func (b *bucketServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if err != nil || r.ContentLength >= 0 && int64(len(body)) != r.ContentLength {
 			return
 		}
+		if r.Header.Get("X-Amz-Content-Sha256") == streamingUnsigned {
+			if body, err = unchunked(r, body); err != nil {
+				http.Error(w, "<Error><Code>BadDigest</Code></Error>", http.StatusBadRequest)
+				return
+			}
+		}
 		r.Body = io.NopCloser(bytes.NewReader(body))
 		b.whole.Lock()
 		defer b.whole.Unlock()
 	}
 	b.s3.ServeHTTP(w, r)
+}
+
+// unchunked reads a body in chunks with checksums behind it, as object storage does.
+func unchunked(r *http.Request, body []byte) ([]byte, error) {
+	size := r.Header.Get("X-Amz-Decoded-Content-Length")
+	n, err := strconv.ParseInt(size, 10, 64)
+	if err != nil {
+		return nil, err
+	}
+	d, bad := newChunked(bytes.NewReader(body), n, &caller{payload: streamingUnsigned}, r.Header.Get("X-Amz-Trailer"))
+	if bad != nil {
+		return nil, bad
+	}
+	r.ContentLength = n
+	r.Header.Set("Content-Length", size)
+	r.Header.Set("Content-Encoding", strings.TrimPrefix(strings.TrimPrefix(r.Header.Get("Content-Encoding"), "aws-chunked"), ","))
+	return io.ReadAll(d)
 }
 
 func (b *bucketServer) etag(r *http.Request) string {
@@ -145,7 +175,14 @@ func newWorld(t testing.TB, o options) *world {
 	}
 	w := &world{t: t, store: &bucketServer{}, settings: NewSettings(), dir: filepath.Join(t.TempDir(), "cache")}
 	w.store.s3 = gofakes3.New(s3mem.New(), gofakes3.WithTimeSkewLimit(0)).Server()
-	server := httptest.NewServer(w.store)
+	server := httptest.NewUnstartedServer(w.store)
+	server.Config.ErrorLog = log.New(io.Discard, "", 0) // it tells of the faults that it plays
+	server.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			w.store.conns.Add(1)
+		}
+	}
+	server.Start()
 	t.Cleanup(server.Close)
 	w.storeURL = server.URL
 	w.direct = sdk(server.URL, "any", "any")
@@ -161,7 +198,7 @@ func newWorld(t testing.TB, o options) *world {
 	})
 	must(t, err)
 	w.cache, err = blockcache.Open(blockcache.Options{
-		BlockSize: o.blockSize, Logger: slog.New(slog.DiscardHandler), Paths: []blockcache.Path{{Dir: w.dir, TotalBytes: o.cacheBytes}},
+		BlockSize: o.blockSize, Logger: slog.New(slog.DiscardHandler), IOTimeout: time.Minute, Paths: []blockcache.Path{{Dir: w.dir, TotalBytes: o.cacheBytes}},
 	})
 	must(t, err)
 	w.engine = engine.NewSettings()
@@ -184,7 +221,7 @@ func newWorld(t testing.TB, o options) *world {
 	served := make(chan error, 1)
 	go func() { served <- w.Serve(ln) }() // ends with Shutdown
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		must(t, w.Shutdown(ctx))
 		must(t, <-served)
@@ -274,7 +311,7 @@ func code(body []byte) string {
 // drained waits until nothing is under way.
 func (w *world) drained() {
 	w.t.Helper()
-	deadline := time.After(10 * time.Second)
+	deadline := time.After(patience)
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
 	for w.Metrics().Streams != 0 {
@@ -289,7 +326,7 @@ func (w *world) drained() {
 // flush waits until the cache has all blocks in its files.
 func (w *world) flush() {
 	w.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	must(w.t, w.cache.Flush(ctx))
 }

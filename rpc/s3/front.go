@@ -36,7 +36,6 @@ const (
 	// maxListBytes bounds bodies that are lists: keys to delete, parts of an upload.
 	maxListBytes = 4 << 20
 	readTimeout  = 30 * time.Second
-	writeTimeout = 60 * time.Second
 	idleTimeout  = 2 * time.Minute
 	maxConns     = 4096
 )
@@ -115,9 +114,12 @@ type Front struct {
 	// ids numbers requests; node is what tells the ids of two processes apart.
 	ids  atomic.Uint64
 	node string
-	// chunks has *[chunkBytes]byte for bodies under way.
-	chunks sync.Pool
-	mu     struct {
+	// chunks has *[chunkBytes]byte for bodies under way, bodies has *body, requests
+	// has *request.
+	chunks, bodies, requests sync.Pool
+	// anybody has what may be done without a signature, by how much that is.
+	anybody [AccessWrite + 1]Key
+	mu      struct {
 		sync.Mutex
 		listeners []net.Listener
 		stopped   bool
@@ -139,11 +141,14 @@ func New(o Options) (*Front, error) {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	f := &Front{Options: o, node: newNodeName()}
+	for access := range f.anybody {
+		f.anybody[access].Access = Access(access)
+	}
 	f.http = &fasthttp.Server{
 		Handler: f.handle, ErrorHandler: f.broken, Logger: quiet{o.Logger},
 		// Bodies are streamed: this is how much of one is read before its handler runs.
 		MaxRequestBodySize: 64 << 10, StreamRequestBody: true, ReadBufferSize: maxHeaderBytes + 1,
-		ReadTimeout: readTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout,
+		ReadTimeout: readTimeout, WriteTimeout: o.BlockTimeout, IdleTimeout: idleTimeout,
 		Concurrency: maxConns, NoDefaultServerHeader: true, NoDefaultContentType: true,
 		CloseOnShutdown: true, SecureErrorLogMessage: true, DisablePreParseMultipartForm: true,
 		// S3 clients match names of headers as they were sent.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math/rand/v2"
 	"net/http"
 	"strconv"
 	"strings"
@@ -34,30 +35,36 @@ func (f *Front) readObject(ctx *fasthttp.RequestCtx, r *request) {
 // tryRead reports false when the object has become another one meanwhile, and
 // nothing has been answered.
 func (f *Front) tryRead(ctx *fasthttp.RequestCtx, r *request) bool {
-	read := block.Read{
-		Object: r.object(), QueryID: queryID(ctx), MaxAge: f.Settings.maxAge(), Size: -1,
+	read := &r.read
+	*read = block.Read{Object: r.object(), MaxAge: f.Settings.maxAge(), Size: -1, QueryID: string(r.asked.queryID)}
+	want := parseRange(borrowed(r.asked.part))
+	known := f.Engine.Fresh(read)
+	if known == nil || !complete(known) {
+		r.own()
+		read.Route = block.ExternalRoute(read.Object)
 	}
-	read.Route = block.ExternalRoute(read.Object)
-	h := &ctx.Request.Header
-	want := parseRange(string(h.Peek("Range")))
-	known := f.Engine.Fresh(&read)
-	if known == nil && (ctx.IsHead() || want.suffix > 0 || want.from < 0 || conditional(h) || f.mustAsk(&read)) {
+	if known == nil && (ctx.IsHead() || want.suffix > 0 || want.from < 0 || r.asked.conditional || f.mustAsk(read)) {
 		var err error
-		if known, err = f.stat(ctx, &read); err != nil {
-			f.readFailed(ctx, r, &read, err)
+		if known, err = f.stat(ctx, read); err != nil {
+			f.readFailed(ctx, r, read, err)
 			return true
 		}
 	}
 	if known != nil && !complete(known) {
-		known = f.complete(&read, known)
-	}
-	if known != nil {
-		read.MaxAge = -1 // it is as young as it has to be
+		known = f.complete(read, known)
 	}
 	if known == nil {
-		return f.readUnknown(ctx, r, &read, want)
+		return f.readUnknown(ctx, r, read, want)
 	}
-	status, whole := conditions(h, &known.Meta)
+	read.MaxAge = -1 // it is as young as it has to be
+	return f.readKnown(ctx, r, known, want)
+}
+
+// readKnown is tryRead of an object that is known: what one block in the cache
+// answers allocates nothing.
+func (f *Front) readKnown(ctx *fasthttp.RequestCtx, r *request, known *object.Known, want span) bool {
+	read := &r.read
+	status, whole := r.asked.conditions(&known.Meta)
 	if status != 0 {
 		f.unmet(ctx, r, status, known)
 		return true
@@ -73,24 +80,20 @@ func (f *Front) tryRead(ctx *fasthttp.RequestCtx, r *request) bool {
 	if footer(r.key, from, to, known.Meta.Size) {
 		read.Kind, read.Queue = block.KindSegmentFooter, block.QueueIndex
 	}
-	a := answer{meta: known.Meta, learned: known.Learned, from: from, to: to, part: want.given}
+	a := answer{known: known, meta: &known.Meta, from: from, to: to, part: want.given}
 	if ctx.IsHead() || from == to {
-		f.describe(ctx, &a)
+		f.describe(ctx, r, &a)
 		f.bare(ctx, &a)
 		return true
 	}
 	read.Offset, read.Size = from, to-from
-	v, now, ok := f.Engine.Hit(&read)
-	if !ok {
-		return f.readRest(ctx, r, &read, &a)
+	if v, ok := f.Engine.Hit(read, known); ok {
+		a.source = v.Source
+		f.describe(ctx, r, &a)
+		return f.send(ctx, &a, read, nil, v)
 	}
-	if now.Base != known.Base {
-		v.Lease.Release()
-		return false
-	}
-	a.source = v.Source
-	f.describe(ctx, &a)
-	return f.send(ctx, &a, &read, nil, v)
+	r.own()
+	return f.readRest(ctx, r, read, &a)
 }
 
 // mustAsk reports whether only an answer that object storage has still to give
@@ -180,11 +183,11 @@ func (f *Front) readRest(ctx *fasthttp.RequestCtx, r *request, read *block.Read,
 		w.stop()
 	}
 	meta := reader.Meta()
-	if a.meta.Version != "" && a.meta.Version != meta.Version {
+	if a.known != nil && a.known.Meta.Version != meta.Version {
 		give()
 		return false
 	}
-	if a.meta.Version == "" {
+	if a.known == nil {
 		a.from, a.to = read.Offset, read.Offset+reader.Len()
 		known := f.Engine.Known(read.Object, "")
 		if known != nil && !complete(known) {
@@ -192,12 +195,12 @@ func (f *Front) readRest(ctx *fasthttp.RequestCtx, r *request, read *block.Read,
 		}
 		switch {
 		case known == nil:
-			a.meta = meta
+			a.meta = &meta
 		case known.Meta.Version != meta.Version:
 			give()
 			return false
 		default:
-			a.meta, a.learned = known.Meta, known.Learned
+			a.known, a.meta = known, &known.Meta
 		}
 	}
 	if len(views) > 0 {
@@ -209,9 +212,9 @@ func (f *Front) readRest(ctx *fasthttp.RequestCtx, r *request, read *block.Read,
 		f.fail(ctx, r, unsatisfiable(meta.Size))
 	case a.from == a.to:
 		give()
-		f.describe(ctx, a)
+		f.describe(ctx, r, a)
 	default:
-		f.describe(ctx, a)
+		f.describe(ctx, r, a)
 		f.send(ctx, a, read, &stream{reader: reader, watch: w, views: views[1:]}, views[0])
 	}
 	return true
@@ -226,8 +229,11 @@ func (f *Front) begin(ctx context.Context, read *block.Read) (*engine.Reader, []
 			read.Queue = block.QueueDisposable
 		}
 	}
-	for began := time.Now(); ; {
-		read.Window = f.window()
+	began := time.Now()
+	for tries := 0; ; tries++ {
+		// Of many that begin at once, each would take a share as large as if it were
+		// alone, and none would get it.
+		read.Window = max(1, f.window()>>tries)
 		reader, err := f.Engine.Open(ctx, read)
 		var views []block.View
 		if err == nil {
@@ -237,7 +243,7 @@ func (f *Front) begin(ctx context.Context, read *block.Read) (*engine.Reader, []
 			return reader, views, err
 		}
 		select {
-		case <-time.After(busyPause):
+		case <-time.After(busyPause/2 + rand.N(busyPause)):
 		case <-ctx.Done():
 			return nil, nil, err
 		}
@@ -302,58 +308,78 @@ func (f *Front) unmet(ctx *fasthttp.RequestCtx, r *request, status int, known *o
 		f.fail(ctx, r, &Error{Code: codePrecondition, Message: "At least one of the pre-conditions you specified did not hold."})
 		return
 	}
-	f.describe(ctx, &answer{meta: known.Meta, learned: known.Learned})
+	f.describe(ctx, r, &answer{known: known, meta: &known.Meta})
 	ctx.SetStatusCode(http.StatusNotModified)
 	ctx.Response.SkipBody = true
 }
 
-// answer is what a successful answer says of itself.
+// answer is what a successful answer says of itself. known is nil where meta is
+// all there is.
 type answer struct {
-	meta     block.Meta
-	learned  time.Time
+	known    *object.Known
+	meta     *block.Meta
 	from, to int64
 	// part: the client has asked for a range.
 	part   bool
 	source block.Source
 }
 
-// describe writes the header of an answer, but for its length.
-func (f *Front) describe(ctx *fasthttp.RequestCtx, a *answer) {
-	f.identify(ctx)
-	h := &ctx.Response.Header
-	if etag := etagOf(&a.meta); etag != "" {
-		h.Set("ETag", etag)
+// lines is what answers say of an object, each line of its own.
+func lines(m *block.Meta) (list []object.Line) {
+	add := func(name, value string) {
+		list = append(list, object.Line{Name: []byte(name), Value: []byte(value)})
 	}
-	if !a.meta.Modified.IsZero() {
-		h.SetLastModified(a.meta.Modified)
+	if etag := etagOf(m); etag != "" {
+		add("ETag", etag)
 	}
-	h.Set("Accept-Ranges", "bytes")
-	if a.meta.ContentType != "" {
-		h.SetContentType(a.meta.ContentType)
+	if !m.Modified.IsZero() {
+		add("Last-Modified", m.Modified.UTC().Format(http.TimeFormat))
 	}
-	for line := range strings.SplitSeq(a.meta.Extra, "\n") {
+	add("Accept-Ranges", "bytes")
+	if m.ContentType != "" {
+		add("Content-Type", m.ContentType)
+	}
+	for line := range strings.SplitSeq(m.Extra, "\n") {
 		if name, value, ok := strings.Cut(line, ": "); ok {
-			h.Set(name, value)
+			add(name, value)
 		}
 	}
-	if !a.learned.IsZero() {
-		h.Set("Age", strconv.FormatInt(max(0, int64(time.Since(a.learned)/time.Second)), 10))
+	return list
+}
+
+// describe writes the header of an answer, but for its length.
+func (f *Front) describe(ctx *fasthttp.RequestCtx, r *request, a *answer) {
+	f.identify(ctx)
+	h := &ctx.Response.Header
+	var list []object.Line
+	if a.known != nil {
+		list = a.known.Header(lines)
+	} else {
+		list = lines(a.meta)
+	}
+	for i := range list {
+		h.SetCanonical(list[i].Name, list[i].Value)
+	}
+	var buf [64]byte
+	if a.known != nil && !a.known.Learned.IsZero() {
+		h.SetBytesV("Age", strconv.AppendInt(buf[:0], max(0, int64(time.Since(a.known.Learned)/time.Second)), 10))
 	}
 	if a.source != block.SourceNone {
 		h.Set("X-Headstart-Source", a.source.String())
 	}
 	if a.part {
 		ctx.SetStatusCode(http.StatusPartialContent)
-		b := append(make([]byte, 0, 64), "bytes "...)
+		b := append(buf[:0], "bytes "...)
 		b = append(strconv.AppendInt(b, a.from, 10), '-')
 		b = append(strconv.AppendInt(b, a.to-1, 10), '/')
 		h.SetBytesV("Content-Range", strconv.AppendInt(b, a.meta.Size, 10))
 	}
-	if ctx.QueryArgs().Len() > 0 {
-		for name, value := range ctx.QueryArgs().All() {
-			if header := overrides(string(name)); header != "" {
-				h.SetBytesV(header, value)
-			}
+	if r.query == "" {
+		return
+	}
+	for name, value := range ctx.QueryArgs().All() {
+		if header := overrides(string(name)); header != "" {
+			h.SetBytesV(header, value)
 		}
 	}
 }

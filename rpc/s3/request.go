@@ -3,11 +3,10 @@ package s3
 import (
 	"crypto/rand"
 	"encoding/hex"
-	"net"
 	"net/url"
-	"strconv"
 	"strings"
 	"time"
+	"unsafe"
 
 	"github.com/valyala/fasthttp"
 
@@ -27,7 +26,8 @@ const (
 	passWrite
 )
 
-// request is what a request of HTTP means. Its strings don't outlive it.
+// request is what a request of HTTP means. Its strings are the connection's until
+// own: what may outlive the handler, or be kept by others, comes after that.
 type request struct {
 	kind kind
 	// bucket and key are empty where there is none; path is both as they came,
@@ -36,6 +36,25 @@ type request struct {
 	// rawPath is the path as it was sent: what a signature is about.
 	rawPath string
 	caller  caller
+	asked   asked
+	read    block.Read
+	owned   bool
+}
+
+// borrowed is b as a string, for as long as nobody writes to b.
+func borrowed(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
+
+// own makes the strings the request's own. A hit does without.
+func (r *request) own() {
+	if r.owned {
+		return
+	}
+	r.owned = true
+	for _, s := range [...]*string{&r.bucket, &r.key, &r.path, &r.query, &r.rawPath} {
+		*s = strings.Clone(*s)
+	}
+	r.read.Object = r.object()
+	r.read.Route = block.ExternalRoute(r.read.Object)
 }
 
 // object returns the object that the request names.
@@ -43,9 +62,49 @@ func (r *request) object() block.Object {
 	return block.Object{Store: block.DefaultStore, Bucket: r.bucket, Key: r.key}
 }
 
+// asked is what the header says of a read, as it came and as long as it lasts.
+type asked struct {
+	part, match, none, since, unless, still []byte
+	queryID                                 []byte
+	// conditional: the read has any condition. secret: the client has the key to the
+	// object's bytes.
+	conditional, secret bool
+}
+
+// take goes through the header once: to look for each name would cost more.
+func (a *asked) take(h *fasthttp.RequestHeader) {
+	for name, value := range h.All() {
+		if len(value) == 0 {
+			continue
+		}
+		var field *[]byte
+		switch string(name) {
+		case "Range":
+			field = &a.part
+		case "If-Match":
+			field, a.conditional = &a.match, true
+		case "If-None-Match":
+			field, a.conditional = &a.none, true
+		case "If-Modified-Since":
+			field, a.conditional = &a.since, true
+		case "If-Unmodified-Since":
+			field, a.conditional = &a.unless, true
+		case "If-Range":
+			field, a.conditional = &a.still, true
+		case "X-Headstart-Query-Id":
+			field = &a.queryID
+		case "X-Amz-Server-Side-Encryption-Customer-Algorithm":
+			a.secret = true
+		}
+		if field != nil && *field == nil {
+			*field = value
+		}
+	}
+}
+
 // parse finds out what is asked for.
 func (f *Front) parse(ctx *fasthttp.RequestCtx, r *request) *Error {
-	uri := string(ctx.Request.Header.RequestURI())
+	uri := borrowed(ctx.Request.Header.RequestURI())
 	if i := strings.Index(uri, "://"); i > 0 && !strings.Contains(uri[:i], "/") { // as proxies send it
 		uri = uri[i+3:]
 		uri = uri[max(0, strings.IndexAny(uri+"/", "/?")):]
@@ -74,6 +133,7 @@ func (f *Front) parse(ctx *fasthttp.RequestCtx, r *request) *Error {
 	if len(r.key) > 1024 {
 		return &Error{Code: "KeyTooLongError", Message: "Your key is too long."}
 	}
+	r.asked.take(&ctx.Request.Header)
 	return r.classify(ctx)
 }
 
@@ -84,14 +144,14 @@ func (f *Front) bucketOfHost(ctx *fasthttp.RequestCtx) string {
 	if domains == nil || len(*domains) == 0 {
 		return ""
 	}
-	host := string(ctx.Request.Header.Host())
-	if name, _, err := net.SplitHostPort(host); err == nil {
-		host = name
+	host := borrowed(ctx.Request.Header.Host())
+	if colon := strings.LastIndexByte(host, ':'); colon >= 0 {
+		host = host[:colon]
 	}
-	host = strings.ToLower(host)
 	for _, d := range *domains {
-		if bucket, ok := strings.CutSuffix(host, "."+strings.ToLower(d)); ok && bucket != "" {
-			return bucket
+		bucket := len(host) - len(d) - 1
+		if bucket > 0 && host[bucket] == '.' && strings.EqualFold(host[bucket+1:], d) {
+			return strings.ToLower(host[:bucket])
 		}
 	}
 	return ""
@@ -125,7 +185,7 @@ func (r *request) classify(ctx *fasthttp.RequestCtx) *Error {
 // special reports whether a read is of something else than the current bytes of
 // an object as they are: only those are cached.
 func (r *request) special(ctx *fasthttp.RequestCtx) bool {
-	if len(ctx.Request.Header.Peek("X-Amz-Server-Side-Encryption-Customer-Algorithm")) > 0 {
+	if r.asked.secret {
 		return true
 	}
 	if r.query == "" {
@@ -165,7 +225,18 @@ func hasPrefixFold(s, prefix string) bool {
 
 // handle serves one request.
 func (f *Front) handle(ctx *fasthttp.RequestCtx) {
-	r := &request{}
+	r, ok := f.requests.Get().(*request)
+	if !ok {
+		r = &request{}
+	}
+	f.serve(ctx, r)
+	if !r.owned { // else somebody may have kept some of it
+		*r = request{}
+		f.requests.Put(r)
+	}
+}
+
+func (f *Front) serve(ctx *fasthttp.RequestCtx, r *request) {
 	f.count.requests.Add(1)
 	err := f.parse(ctx, r)
 	if err == nil && f.Ready != nil {
@@ -186,6 +257,7 @@ func (f *Front) handle(ctx *fasthttp.RequestCtx) {
 	case listBuckets:
 		f.listBuckets(ctx, r)
 	default:
+		r.own()
 		f.pass(ctx, r)
 	}
 }
@@ -202,12 +274,14 @@ func newNodeName() string {
 func (f *Front) identify(ctx *fasthttp.RequestCtx) {
 	ctx.Response.Header.DisableNormalizing()
 	ctx.Response.Header.SetNoDefaultContentType(true)
-	const digits = 16
+	const hex, digits = "0123456789abcdef", 16
 	var b [40]byte
 	id := append(b[:0], f.node...)
-	n := strconv.AppendUint(nil, f.ids.Add(1), 16)
-	id = append(id, strings.Repeat("0", digits-len(n))...)
-	ctx.Response.Header.SetBytesV("x-amz-request-id", append(id, n...))
+	n := f.ids.Add(1)
+	for shift := 4 * (digits - 1); shift >= 0; shift -= 4 {
+		id = append(id, hex[n>>shift&15])
+	}
+	ctx.Response.Header.SetBytesV("x-amz-request-id", id)
 }
 
 // maxAge is how long what is known of an object holds, as block.Read has it.
@@ -220,9 +294,4 @@ func (s *Settings) maxAge() time.Duration {
 	default:
 		return time.Duration(ms) * time.Millisecond
 	}
-}
-
-// queryID is the profile that the request counts in.
-func queryID(ctx *fasthttp.RequestCtx) string {
-	return string(ctx.Request.Header.Peek("X-Headstart-Query-Id"))
 }

@@ -94,6 +94,12 @@ func (f *Front) permit(ctx *fasthttp.RequestCtx, r *request) *Error {
 	if key.Access < need {
 		return denied()
 	}
+	if r.kind == readObject { // which copies nothing
+		if !key.covers(r.bucket, r.key) {
+			return denied()
+		}
+		return nil
+	}
 	ok := false
 	args := ctx.QueryArgs()
 	switch {

@@ -74,7 +74,7 @@ func (f *Front) authenticate(ctx *fasthttp.RequestCtx, r *request) *Error {
 		return &Error{Code: codeInvalidRequest, Message: "The authorization mechanism you have provided is not supported. Please use " + algorithm + "."}
 	}
 	if auth == "" && !inQuery {
-		r.caller.key = &Key{Access: Access(f.Settings.Anonymous.Load())}
+		r.caller.key = &f.anybody[f.Settings.Anonymous.Load()]
 		if strings.HasPrefix(r.caller.payload, "STREAMING-AWS4-") {
 			return &Error{Code: codeInvalidRequest, Message: "The chunks of the body are signed, the request is not."}
 		}
