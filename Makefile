@@ -8,9 +8,10 @@ FUZZTIME ?= 10s
 # SEEDS is how many worlds make sim runs, from FIRST on.
 SEEDS    ?= 1000
 FIRST    ?= 1
-# BENCH picks benchmarks, PKG packages: make bench PKG=./blockcache BENCH=Get
-BENCH    ?= .
-PKG      ?= ./...
+# REF is what make bench-compare compares with.
+REF      ?= main
+# RESULTS keeps what a bench prints in bench/RESULTS.md, when it is run as it comes.
+RESULTS   = $(GO) run ./bench/results
 
 export CGO_ENABLED ?= 0
 
@@ -19,10 +20,10 @@ OURS      = $$($(GO) list ./... | grep -v /kitex_gen)
 OUR_FILES = $$(find . -name '*.go' -not -path './rpc/kitex_gen/*')
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test check race raceall bench fuzz sim chaos clients s3clients feclients gen clean
+.PHONY: help build demo test check race raceall bench bench-compare bench-cold rivals limits flames fuzz sim chaos clients s3clients feclients gen clean
 
 help: ## list the targets
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## /  make \1\t/' | expand -t 16
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /  make \1\t/' | expand -t 24
 
 build: ## build bin/headstart
 	$(GO) build -trimpath -o bin/headstart ./cmd/headstart
@@ -52,8 +53,43 @@ race: ## run the tests under the race detector (needs a C compiler)
 raceall: ## the same with the longest ones, for an idle machine and an hour
 	CGO_ENABLED=1 $(GO) test -race -short -cpu 1 -timeout 60m ./...
 
-bench: ## run the Go benchmarks
-	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem $(PKG)
+bench: ## measure the hot paths: make bench ARGS='-packages ./blockcache -bench Get'
+	$(if $(ARGS),,$(RESULTS) -section "Hot paths" -command "make bench" --) $(GO) run ./bench/micro $(ARGS)
+
+bench-compare: ## measure them beside those of a commit: make bench-compare REF=main
+	$(GO) run ./bench/micro -ref $(REF) $(ARGS)
+
+# 5190 reads against a store that is as slow as the real one: a round takes 80 s.
+bench-cold: build ## measure reads of cold data: time, GETs and money with and without peers, and as a cluster grows
+	$(RESULTS) -section "Cold reads" -command "make bench-cold" -- bin/headstart demo -cold $(ARGS)
+	$(RESULTS) -section "Cold reads as a cluster grows" -command "make bench-cold" -- \
+		env GROW=10 $(GO) test -count 1 -timeout 12m -run ClusterGrows -v ./bench/grow
+
+# What is measured of other programs needs them: Debian's packages, if this is
+# Debian and we may install them. What is missing is said, not passed over.
+rivals: build ## measure rivals beside ours: look-up, peer hop, HTTP hits (a module of its own)
+	$(RESULTS) -section "Rivals: look-up" -command "make rivals" -- $(GO) -C bench/rivals run ./caches
+	$(RESULTS) -section "Rivals: peer hop" -command "make rivals" -- $(GO) -C bench/rivals run ./peers
+ifneq ($(wildcard bench/rivals/hits),)
+	for p in wrk nginx varnishd; do command -v $$p >/dev/null || missing=1; done; test -z "$$missing" || \
+		{ apt-get update -qq && apt-get install -y -qq --no-install-recommends wrk nginx varnish; } >/dev/null
+	$(RESULTS) -section "Rivals: HTTP hits" -command "make rivals" -- $(GO) -C bench/rivals run ./hits
+endif
+
+limits: ## measure what this machine can do at most: memory, loopback, disk
+	$(RESULTS) -section "Limits of the machine" -command "make limits" -- $(GO) run ./bench/limits $(ARGS)
+
+flames: ## draw flame graphs of the hot paths into docs/flames
+	@set -e; d=$$(mktemp -d); trap 'rm -rf '$$d EXIT; mkdir -p docs/flames; draw() { $(GO) run ./bench/flame -o docs/flames/$$1 -title "$$2" $$3 $$4; }; \
+	$(GO) test -run '^$$' -bench '^BenchmarkHit$$' -benchtime 5s -cpuprofile $$d/hit -o $$d/t ./engine >/dev/null; \
+	draw hit.svg 'a hit of 64 bytes, in the engine' -focus='headstart/engine.(*Engine).Read' $$d/hit; \
+	$(GO) test -run '^$$' -bench 'Race/one' -benchtime 3s -cpuprofile $$d/race -o $$d/t ./engine/race >/dev/null; \
+	draw race.svg 'a race that the peer wins at once' -- $$d/race; \
+	$(GO) test -run '^$$' -bench 'Hit/unsigned' -benchtime 3s -cpuprofile $$d/s3 -o $$d/t ./rpc/s3 >/dev/null; \
+	draw s3-hit.svg 'a hit of 1 KiB at the S3 front, without the socket' -focus='headstart/rpc/s3.(*Front).handle' $$d/s3; \
+	$(GO) run ./bench/peerhop -sizes 65536 -ways hop -rounds 3 -profiles $$d >/dev/null; \
+	draw hop-client.svg 'the peer hop, 64 KiB, the side that asks' -- $$d/client.pprof; \
+	draw hop-server.svg 'the peer hop, 64 KiB, the side that serves' -- $$d/server-65536.pprof
 
 fuzz: ## run each fuzz target for FUZZTIME
 	@set -e; \
@@ -67,7 +103,7 @@ fuzz: ## run each fuzz target for FUZZTIME
 sim: ## run SEEDS simulated clusters with every fault there is
 	SIM_SEED=$(FIRST) SIM_SEEDS=$(SEEDS) $(GO) test -count 1 -timeout 2h ./fuzz/sim
 
-chaos: build ## cut one node of a real cluster off for a minute (needs ip, and the right to make network namespaces)
+chaos: build ## cut a BE of a real cluster off, or kill its FE: ARGS="-lose fe" (needs ip, and the right to make network namespaces)
 	$(GO) build -trimpath -o bin/chaos ./fuzz/chaos
 	unshare -rn bin/chaos $(ARGS)
 

@@ -38,11 +38,13 @@ func (a *arena) resident(lent []byte) bool {
 	return true
 }
 
-// copy copies lent bytes that are in memory. A fault all the same, because the
-// file was cut short, is an error and not the end of the process. whole tells
-// that the file can't have been cut: behind a cut all is zero, so a last byte
-// that is not, looked at last, vouches for those before it.
-func (a *arena) copy(dst, lent []byte) (n int, whole bool, err error) {
+// copy copies lent bytes, from off on, that are in memory. A fault all the same,
+// because the file was cut short, is an error and not the end of the process.
+// whole tells that the file can't have been cut: behind a cut all is zero, so a
+// byte that is not, looked at last, vouches for those before it. Where the last
+// one copied is zero, the block's last one that is not does, if tail says where
+// that is.
+func (a *arena) copy(dst, lent []byte, off int, tail uint32) (n int, whole bool, err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if r := recover(); r != nil {
@@ -52,8 +54,34 @@ func (a *arena) copy(dst, lent []byte) (n int, whole bool, err error) {
 			err = fmt.Errorf("%w: %v", errCut, r)
 		}
 	}()
-	n = copy(dst, lent)
-	return n, n > 0 && lent[n-1] != 0, nil
+	n = copy(dst, lent[off:])
+	switch {
+	case n > 0 && lent[off+n-1] != 0, tail == 1:
+		whole = true
+	case tail > 1:
+		whole = lent[tail-2] != 0
+	}
+	return n, whole, nil
+}
+
+// tailOf returns what a segment keeps of lent bytes that are in memory, as they
+// are now; 0 when they are not there.
+func (a *arena) tailOf(lent []byte) (tail uint32) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if r := recover(); r != nil {
+			if _, ok := r.(interface{ Addr() uintptr }); !ok {
+				panic(r)
+			}
+			tail = 0
+		}
+	}()
+	for n := len(lent); n > 0; n-- {
+		if lent[n-1] != 0 {
+			return uint32(n) + 1
+		}
+	}
+	return 1
 }
 
 func (a *arena) close() error { return syscall.Munmap(a.mapped) }

@@ -33,8 +33,11 @@ func (a *arena) wrote(off int64, p []byte) {
 // resident leaves all to the file: the heap can't tell what a disk holds.
 func (a *arena) resident([]byte) bool { return false }
 
-func (a *arena) copy(dst, lent []byte) (n int, whole bool, err error) {
-	return copy(dst, lent), false, nil
+func (a *arena) copy(dst, lent []byte, off int, _ uint32) (n int, whole bool, err error) {
+	return copy(dst, lent[off:]), false, nil
 }
+
+// tailOf never knows: the heap can't tell what was cut off.
+func (a *arena) tailOf([]byte) uint32 { return 0 }
 
 func (a *arena) close() error { return nil }

@@ -132,6 +132,7 @@ func (o Options) blockSize() int64 {
 // Cache keeps blocks. All its methods may be called by many goroutines.
 type Cache struct {
 	index      *index
+	segs       []atomic.Pointer[segment] // the slots of all volumes
 	volumes    []*volume
 	ends       []uint64 // where in the hash space each volume ends
 	blockSize  int
@@ -150,7 +151,9 @@ func Open(o Options) (*Cache, error) {
 	if c.queueBytes == 0 {
 		c.queueBytes = 64 << 20
 	}
-	c.index = newIndex(func(w word) block.ID { return c.volumes[w.volume()].slots.at(w.slot()).id })
+	c.index = newIndex(func(w word) block.ID {
+		return c.segs[w.place()>>segBits].Load().slots[w.place()&segMask].id
+	})
 	var total, sum int64
 	for _, p := range o.Paths {
 		total += p.TotalBytes
@@ -163,6 +166,7 @@ func Open(o Options) (*Cache, error) {
 		end, _ := bits.Div64(uint64(sum), 0, uint64(total)+1)
 		c.volumes, c.ends = append(c.volumes, v), append(c.ends, end)
 	}
+	c.segs = newSlotTables(c.volumes)
 	wait := o.OpenWait
 	if wait == 0 {
 		wait = 10 * time.Second
@@ -214,13 +218,13 @@ func (c *Cache) AwaitLoaded(ctx context.Context) error {
 
 // hold is a pin: while it lasts the slot is the block's that it was taken for.
 type hold struct {
-	v     *volume
+	seg   *segment
 	s     *slot
 	token uint64
 }
 
 // pin finds a block and pins its slot, adding weight to its pin word. Whoever
-// calls gives the pin back; v is nil when the block is not here.
+// calls gives the pin back; seg is nil when the block is not here.
 func (c *Cache) pin(id block.ID, weight uint64) hold {
 	h := hashID(id)
 	shard := &c.index.shards[hashShard(h)]
@@ -235,25 +239,25 @@ again:
 			if w.tag() != tag || w == 0 {
 				continue
 			}
-			v, stripe := c.volumes[w.volume()], ownStripe()
-			s, pins := v.slots.both(w.slot(), stripe)
+			n, stripe := uint32(w), ownStripe()
+			seg := c.segs[w.place()>>segBits].Load()
+			s, pins := seg.both(n, stripe)
 			// The add waits for its cache line, and what follows waits for the add:
-			// so both lines are asked for before.
-			pins.Load()
+			// so the other line is asked for before.
 			s.state.Load()
 			pins.Add(weight)
 			// Eviction clears the word first and looks at the pins then: either it
 			// sees ours or we see the word gone. While it is there the slot is this
 			// block's, and with our pin it stays so.
-			at := hold{v, s, token(w.slot(), stripe)}
+			at := hold{seg, s, token(seg.first|n&segMask, stripe)}
 			if word(b.words[i].Load()) != w {
-				v.unpin(at.token, weight)
+				seg.unpin(at.token, weight)
 				goto again
 			}
 			if s.id == id {
 				return at
 			}
-			v.unpin(at.token, weight)
+			seg.unpin(at.token, weight)
 		}
 	}
 	if shard.table.Load() != t { // it has grown, and the old table was emptied
@@ -263,28 +267,30 @@ again:
 }
 
 // Get lends the block out if the cache has it, and counts as a use of it.
-func (c *Cache) Get(id block.ID) (block.Lease, bool) {
+func (c *Cache) Get(id block.ID) (l block.Lease, ok bool) {
 	at := c.pin(id, oneHit)
-	if at.v == nil {
+	if at.seg == nil {
 		c.count.misses[ownStripe()].Add(1)
-		return block.Lease{}, false
+		return l, false
 	}
 	if at.s.state.Load() == slotReady {
-		return at.v.lend(at.s, at.token), true
+		at.lend(&l)
+		return l, true
 	}
-	return at.v.leaseSlow(at)
+	return at.leaseSlow()
 }
 
 // Peek is Get without an effect on what is evicted next.
-func (c *Cache) Peek(id block.ID) (block.Lease, bool) {
+func (c *Cache) Peek(id block.ID) (l block.Lease, ok bool) {
 	at := c.pin(id, onePin)
-	if at.v == nil {
-		return block.Lease{}, false
+	if at.seg == nil {
+		return l, false
 	}
 	if at.s.state.Load() == slotReady {
-		return at.v.lend(at.s, at.token), true
+		at.lend(&l)
+		return l, true
 	}
-	return at.v.leaseSlow(at)
+	return at.leaseSlow()
 }
 
 // Offer hands a block to the cache, which keeps a reference of its own to b
@@ -296,8 +302,8 @@ func (c *Cache) Offer(e *Entry, b *block.Buf) bool {
 		c.count.refused.Add(1)
 		return false
 	}
-	if at := c.pin(e.ID, onePin); at.v != nil {
-		at.v.unpin(at.token, onePin)
+	if at := c.pin(e.ID, onePin); at.seg != nil {
+		at.seg.unpin(at.token, onePin)
 		return true
 	}
 	if c.count.pending.Load()+int64(size) > c.queueBytes {
@@ -328,11 +334,11 @@ func (c *Cache) volumeOf(h uint64) *volume {
 // there. Leases of it stay good.
 func (c *Cache) Drop(id block.ID) bool {
 	at := c.pin(id, onePin)
-	if at.v == nil {
+	if at.seg == nil {
 		return false
 	}
-	dropped := at.v.drop(slotOf(at.token))
-	at.v.unpin(at.token, onePin)
+	dropped := at.seg.v.drop(slotOf(at.token))
+	at.seg.unpin(at.token, onePin)
 	return dropped
 }
 

@@ -1,6 +1,10 @@
 package blockcache
 
-import "headstart/engine/block"
+import (
+	"time"
+
+	"headstart/engine/block"
+)
 
 const (
 	// windowTries is how many holes are looked at for the cheapest window to
@@ -160,7 +164,7 @@ func (v *volume) move(n uint32) (hole uint32) {
 	s, t := v.slots.at(n), v.slots.at(m)
 	h := hashID(s.id)
 	t.state.Store(slotReady)
-	if err != nil || !v.index.replace(h, makeWord(h, v.number, n), makeWord(h, v.number, m)) {
+	if err != nil || !v.index.replace(h, makeWord(h, v.slots.place(n)), makeWord(h, v.slots.place(m))) {
 		t.state.Store(slotVacant)
 		v.mu.space.give(m)
 		// A record that was written for m must not bring a block back that was
@@ -174,7 +178,7 @@ func (v *volume) move(n uint32) (hole uint32) {
 	}
 	v.count.moved.Add(uint64(s.size))
 	v.mu.policy.moved(n, m)
-	v.mu.objects.hold(keyOf(s.id))
+	v.mu.objects.hold(keyOf(s.id), 1)
 	s.retire()
 	v.mu.dying++
 	return v.reapLocked(n)
@@ -196,6 +200,7 @@ func (v *volume) moveToLocked(n uint32) uint32 {
 	}
 	t := v.slots.at(m)
 	t.id, t.size, t.crc, t.queue, t.where, t.born = s.id, s.size, s.crc, s.queue, s.where, s.born
+	v.slots.tail(m).Store(0)
 	t.state.Store(slotClaimed) // in no list yet: nobody but the writer may touch it
 	if !v.mu.space.place(m) {
 		t.state.Store(slotVacant)
@@ -247,6 +252,7 @@ func (v *volume) giveMetadataRoom() {
 		if !v.cramped() {
 			return
 		}
+		v.busySince.Store(time.Now().UnixNano())
 		if v.trim() != nil {
 			v.writeFault()
 			return

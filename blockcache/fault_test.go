@@ -224,7 +224,10 @@ func TestS54_LeasesOutliveAnOpenThatFails(t *testing.T) {
 	ready := make(chan struct{})
 	o.open = func(dir *os.Root, name string) (file, error) {
 		f, err := openDiskFile(dir, name)
-		return punchHook{f, func() error {
+		if name != objectsName {
+			return f, err
+		}
+		return cellHook{f, func() error {
 			<-ready
 			l, ok := c2.Get(id(3, 0))
 			if ok {
@@ -251,13 +254,49 @@ func TestS54_LeasesOutliveAnOpenThatFails(t *testing.T) {
 	has(t, open(t, options(o.Paths[0].Dir, 8<<20, 64*kib)), 3, 0, 64*kib)
 }
 
-// punchHook asks somebody before it gives disk blocks back.
-type punchHook struct {
-	file
-	before func() error
+// The blocks of a directory are served before its disk has seen to it that all
+// of the data file has room.
+func TestRR02_StartDoesNotWaitForDiskBlocks(t *testing.T) {
+	o := options(t.TempDir(), 8<<20, 64*kib)
+	c := open(t, o)
+	fillTen(c)
+	flush(t, c)
+	_ = c.Close()
+	served := make(chan struct{})
+	o.open = func(dir *os.Root, name string) (file, error) {
+		f, err := openDiskFile(dir, name)
+		return slowReserve{f, served}, err
+	}
+	c = open(t, o)
+	has(t, c, 3, 0, 64*kib)
+	close(served)
+	flush(t, c)
+	invariants(t, c)
 }
 
-func (f punchHook) Punch(int64, int64) error { return f.before() }
+// slowReserve lets disk blocks wait.
+type slowReserve struct {
+	file
+	until chan struct{}
+}
+
+func (f slowReserve) Reserve(off, n int64) error {
+	<-f.until
+	return f.file.Reserve(off, n)
+}
+
+// cellHook asks somebody what becomes of reading cells: they come last.
+type cellHook struct {
+	file
+	read func() error
+}
+
+func (f cellHook) ReadAt(p []byte, off int64) (int, error) {
+	if off >= headerSize {
+		return 0, f.read()
+	}
+	return f.file.ReadAt(p, off)
+}
 
 // The file is cut inside a block: what is copied is right or an error, whatever
 // the block ends with. Behind the cut the rest of a page reads as zeros, without
@@ -265,38 +304,53 @@ func (f punchHook) Punch(int64, int64) error { return f.before() }
 func TestLC10_CutInsideABlockWhateverItEndsWith(t *testing.T) {
 	const size = 16 * kib
 	for _, cut := range []int64{1, 4095, 4097, size - 4096, size - 100, size - 1} {
-		for _, last := range []byte{0, 1} {
-			dir := t.TempDir()
-			c := open(t, options(dir, 4<<20, size))
-			want := content(id(1, 0), size)
-			want[size-1] = last
-			b := block.NewBuf(want, nil)
-			b.Seal()
-			c.Offer(&Entry{Object: object(1), Meta: meta(1), ID: id(1, 0)}, b)
-			flush(t, c)
-			b.Release()
-			for part := range [...]int{0, 1, 2, 3} { // the pages of the block are in memory
-				l, ok := c.Get(id(1, 0))
-				if !ok {
-					t.Fatal("not there")
-				}
-				if _, err := l.CopyAt(make([]byte, 10), part*4096); err != nil {
-					t.Fatal(err)
-				}
-				l.Release()
-			}
-			if err := os.Truncate(filepath.Join(dir, dataName), cut); err != nil {
-				t.Fatal(err)
-			}
-			l, _ := c.Get(id(1, 0))
-			for _, part := range [][2]int{{0, size}, {0, int(cut)}, {size - 4096, 4096}, {size - 2, 2}} {
-				got := make([]byte, part[1])
-				if n, err := l.CopyAt(got, part[0]); err == nil && !bytes.Equal(got[:n], want[part[0]:][:n]) {
-					t.Errorf("cut to %d, last byte %d: wrong bytes from %d on", cut, last, part[0])
-				}
-			}
-			l.Release()
-			_ = c.Close()
+		for _, zeros := range []int{0, 1, 100, 5000, size} {
+			cutInside(t, size, cut, zeros, false)
+			cutInside(t, size, cut, zeros, true)
 		}
 	}
+}
+
+// cutInside cuts the data file inside a block that ends with so many zeros, and
+// that somebody has seen as a whole before, or not.
+func cutInside(t *testing.T, size int, cut int64, zeros int, seen bool) {
+	dir := t.TempDir()
+	c := open(t, options(dir, 4<<20, int64(size)))
+	want := content(id(1, 0), size)
+	for i := range want {
+		want[i] |= 1
+	}
+	clear(want[size-zeros:])
+	b := block.NewBuf(want, nil)
+	b.Seal()
+	c.Offer(&Entry{Object: object(1), Meta: meta(1), ID: id(1, 0)}, b)
+	flush(t, c)
+	b.Release()
+	before := [][2]int{{0, 10}, {4096, 10}, {8192, 10}, {12288, 10}} // the pages of the block are in memory
+	if seen {
+		before = append(before, [2]int{0, size}, [2]int{0, size})
+	}
+	for _, part := range before {
+		l, ok := c.Get(id(1, 0))
+		if !ok {
+			t.Fatal("not there")
+		}
+		got := make([]byte, part[1])
+		if _, err := l.CopyAt(got, part[0]); err != nil || !bytes.Equal(got, want[part[0]:][:part[1]]) {
+			t.Fatalf("%d bytes from %d on: %v", part[1], part[0], err)
+		}
+		l.Release()
+	}
+	if err := os.Truncate(filepath.Join(dir, dataName), cut); err != nil {
+		t.Fatal(err)
+	}
+	l, _ := c.Get(id(1, 0))
+	for _, part := range [][2]int{{0, size}, {0, int(cut)}, {size - 4096, 4096}, {size - 2, 2}} {
+		got := make([]byte, part[1])
+		if n, err := l.CopyAt(got, part[0]); err == nil && !bytes.Equal(got[:n], want[part[0]:][:n]) {
+			t.Errorf("cut to %d, %d zeros at the end, seen %v: wrong bytes from %d on", cut, zeros, seen, part[0])
+		}
+	}
+	l.Release()
+	_ = c.Close()
 }

@@ -95,6 +95,7 @@ func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 // options are those of a cache with one path of the given size.
 func options(dir string, total, blockSize int64) Options {
 	o := Options{Paths: []Path{{Dir: dir, TotalBytes: total}}, BlockSize: blockSize, Logger: quiet()}
+	o.IOTimeout, o.OpenWait = time.Minute, time.Minute // how slow this disk is does not matter
 	o.Settings = NewSettings()
 	o.Settings.ScrubBytesPerSecond.Store(0)
 	o.diskUse = func(string) diskUse { return diskUse{} }

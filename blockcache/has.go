@@ -6,9 +6,9 @@ import "headstart/engine/block"
 // looking at its bytes. It has no effect on what is evicted next.
 func (c *Cache) Has(id block.ID) bool {
 	at := c.pin(id, onePin)
-	if at.v == nil {
+	if at.seg == nil {
 		return false
 	}
-	at.v.unpin(at.token, onePin)
+	at.seg.unpin(at.token, onePin)
 	return true
 }

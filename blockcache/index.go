@@ -14,23 +14,19 @@ const (
 	tagShift    = 40
 )
 
-// word is an entry of the index: 24 bits of the key's hash, 8 of the volume's
-// number, 32 of the slot's. 0 is empty, because no slot has number 0.
+// word is an entry of the index: 24 bits of the key's hash, 40 of the slot's
+// place among all. 0 is empty, because no slot has number 0.
 type word uint64
 
-func makeWord(h uint64, volume uint8, n uint32) word {
-	return word(hashTag(h)<<tagShift | uint64(volume)<<32 | uint64(n))
-}
+func makeWord(h, place uint64) word { return word(hashTag(h)<<tagShift | place) }
 
 func (w word) tag() uint64   { return uint64(w) >> tagShift }
-func (w word) volume() uint8 { return uint8(w >> 32) }
-func (w word) slot() uint32  { return uint32(w) }
+func (w word) place() uint64 { return uint64(w) & (1<<tagShift - 1) }
 
 // hashID spreads ids over shards (the top bits), tags (the middle) and buckets
 // (the bottom). Real ids are a SHA-256 already; this makes made-up ones good.
 func hashID(id block.ID) uint64 {
-	hi, lo := bits.Mul64(id.Hi^0x9E3779B97F4A7C15, id.Lo^0xD1B54A32D192ED03)
-	hi, lo = bits.Mul64(hi^lo^id.Index^0x8CB92BA72F3D8DD7, 0xA24BAED4963EE407)
+	hi, lo := bits.Mul64(id.Hi^0x9E3779B97F4A7C15, id.Lo^id.Index*0xA24BAED4963EE407^0xD1B54A32D192ED03)
 	return hi ^ lo
 }
 
@@ -101,7 +97,7 @@ func (x *index) reserve(n int) {
 
 // firstWord and nextWord walk the words of a bucket from a place that the
 // hash gives, so that most look-ups find what they want at the first.
-func firstWord(h uint64) int { return int(h>>31) & 7 % bucketWords }
+func firstWord(h uint64) int { return int(h>>31) & 7 }
 
 func nextWord(i int) int {
 	if i++; i < bucketWords {

@@ -23,10 +23,13 @@ func newObjectTable() objectTable {
 // high returns the highest cell number in use.
 func (t *objectTable) high() uint32 { return uint32(len(t.next) - 1) }
 
-// hold counts one more block of an object.
-func (t *objectTable) hold(key objectKey) {
+// hold counts so many more blocks of an object.
+func (t *objectTable) hold(key objectKey, blocks uint32) {
+	if blocks == 0 {
+		return
+	}
 	ref := t.byKey[key]
-	ref.blocks++
+	ref.blocks += blocks
 	t.byKey[key] = ref
 }
 

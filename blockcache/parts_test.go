@@ -3,6 +3,7 @@ package blockcache
 import (
 	"math/rand/v2"
 	"slices"
+	"sync/atomic"
 	"testing"
 
 	"headstart/engine/block"
@@ -12,7 +13,7 @@ import (
 // of it comes back.
 func TestSpaceTilesWithoutOverlap(t *testing.T) {
 	const limit = 4096
-	slots := newSlotTable(limit + 1)
+	slots := slotTable{segs: make([]atomic.Pointer[segment], limit>>segBits+1)}
 	p := space{slots: &slots, limit: limit, mayUse: func(high uint32) bool { return high <= 600 }}
 	rng := rand.New(rand.NewPCG(3, 4))
 	var owner [limit]uint32
@@ -79,7 +80,7 @@ func TestBinsAreOrdered(t *testing.T) {
 
 func TestIndexAgainstAMap(t *testing.T) {
 	ids := []block.ID{{}}
-	x := newIndex(func(w word) block.ID { return ids[w.slot()] })
+	x := newIndex(func(w word) block.ID { return ids[w.place()] })
 	model := map[block.ID]word{}
 	rng := rand.New(rand.NewPCG(5, 6))
 	for range 200_000 {
@@ -93,7 +94,7 @@ func TestIndexAgainstAMap(t *testing.T) {
 			continue
 		}
 		ids = append(ids, id)
-		w := makeWord(h, 0, uint32(len(ids)-1))
+		w := makeWord(h, uint64(len(ids)-1))
 		got, added := x.put(id, h, w)
 		if old, ok := model[id]; ok == added || ok && got != old {
 			t.Fatalf("put %v: %v, %v; the model has %v, %v", id, got, added, old, ok)

@@ -95,7 +95,7 @@ func TestPolicyTakesAtMost16BytesABlock(t *testing.T) {
 }
 
 func TestGhostsAgeAndForget(t *testing.T) {
-	slots := newSlotTable(10)
+	slots := slotTable{}
 	p := policy{slots: &slots}
 	p.setShares(1280, [queueCount]int{100, 0, 0, 0})
 	p.queues[0].probation.units = 1280

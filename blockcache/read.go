@@ -15,20 +15,29 @@ var (
 	errCut  = errors.New("the file was cut short")
 )
 
-// CopyLease implements block.Memory. What is in memory is copied out of the
+// copyLease is CopyLease of a lease of the volume's. What is in memory is copied out of the
 // mapping; what is cold comes from the disk and is verified as a whole.
-func (v *volume) CopyLease(token uint64, lent []byte, off int, dst []byte) (got int, err error) {
+func (v *volume) copyLease(token uint64, lent []byte, off int, dst []byte) (got int, err error) {
 	n := slotOf(token)
 	s := v.slots.at(n)
 	dst = dst[:min(len(dst), len(lent)-off)]
-	whole := false
-	if part := lent[off : off+len(dst)]; v.warm(n, lent) || v.arena.resident(part) {
-		got, whole, err = v.arena.copy(dst, part)
+	whole, warm, tail := false, v.warm(n, lent), uint32(0)
+	if warm {
+		tail = v.slots.tail(n).Load()
+		got, whole, err = v.arena.copy(dst, lent, off, tail)
+	} else if v.arena.resident(lent[off : off+len(dst)]) {
+		got, whole, err = v.arena.copy(dst, lent, off, 0)
 	} else {
 		got, err = v.copyCold(n, off, dst)
 	}
 	if err == nil && !whole {
+		if warm && tail == 0 {
+			tail = v.arena.tailOf(lent)
+		}
 		err = v.stillThere(n, s)
+		if err == nil && warm { // so the tail is the block's, and not that of a cut
+			v.slots.tail(n).Store(tail)
+		}
 	}
 	switch {
 	case err == nil:
@@ -64,11 +73,6 @@ func (v *volume) copyCold(n uint32, off int, dst []byte) (got int, err error) {
 		}
 	}
 	return got, err
-}
-
-// LeaseResident reports whether a lent block is in memory, for Lease.Resident.
-func (v *volume) LeaseResident(token uint64, lent []byte) bool {
-	return v.warm(slotOf(token), lent)
 }
 
 // stillThere tells whether bytes that were copied out of a lent block were there
@@ -122,28 +126,35 @@ func (v *volume) readCold(off int64, n int, each func([]byte)) error {
 	default:
 		return block.ErrBusy
 	}
-	pieces, stop := make(chan piece, 1), make(chan struct{})
+	// The disk may be ahead: on a busy machine each of the two would wait for a
+	// processor at every piece.
+	pieces, stop := make(chan piece, min((n+scratchSize-1)/scratchSize, maxAhead)), make(chan struct{})
 	defer close(stop)
 	// The file is taken along: a late answer may come when v has others.
 	go v.readPieces(v.data, off, n, pieces, stop) // until n bytes, an error, or stop
 	limit := time.NewTimer(v.ioTimeout)
 	defer limit.Stop()
 	for n > 0 {
+		var p piece
 		select {
-		case p := <-pieces:
-			if p.err == nil {
-				each(p.buf[:p.n])
-				n -= p.n
-			}
-			v.scratch.Put(p.buf)
-			if p.err != nil {
-				return p.err
-			}
-			limit.Reset(v.ioTimeout)
+		case p = <-pieces:
 		case <-limit.C:
-			v.hung()
-			return errSlow
+			select {
+			case p = <-pieces: // the disk was in time, but there was no processor to see it
+			default:
+				v.hung()
+				return errSlow
+			}
 		}
+		if p.err == nil {
+			each(p.buf[:p.n])
+			n -= p.n
+		}
+		v.scratch.Put(p.buf)
+		if p.err != nil {
+			return p.err
+		}
+		limit.Reset(v.ioTimeout)
 	}
 	return nil
 }

@@ -5,13 +5,16 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime"
 	"slices"
+	"time"
 
 	"headstart/engine/block"
 )
 
-// scanSize is how much metadata is read at once, in bytes.
-const scanSize = 1 << 20
+// scanSize is how much metadata is read at once, in bytes: a whole number of
+// records and cells.
+const scanSize = 256 << 10
 
 // The names of a volume's files.
 const (
@@ -57,8 +60,11 @@ func (v *volume) open(root *os.Root) error {
 		return v.abandon(err)
 	}
 	size := pages(v.capacity)
-	if err := v.data.Truncate(size); err != nil {
-		return v.abandon(err)
+	// Who sets the length that is set already waits for the file system's journal.
+	if have, err := v.data.Size(); err != nil || have != size {
+		if err = errors.Join(err, v.data.Truncate(size)); err != nil {
+			return v.abandon(err)
+		}
 	}
 	if v.arena, err = newArena(v.data, size); err != nil {
 		return v.abandon(err)
@@ -127,15 +133,16 @@ func (v *volume) startEmpty(f file) error {
 	return f.Sync()
 }
 
-// scan calls each with the pieces of a metadata file, numbered from 1.
-func scan(f file, size int, each func(n uint32, b []byte)) error {
+// scan calls each with the pieces of a metadata file, numbered from 1: those of
+// the first part of every so many parts of the file, and so on from there.
+func scan(f file, size int, part, parts int64, each func(n uint32, b []byte)) error {
 	buf := make([]byte, scanSize)
-	n := uint32(1)
-	for off := int64(headerSize); ; {
-		got, err := f.ReadAt(buf, off)
+	for ; ; part += parts {
+		got, err := f.ReadAt(buf, headerSize+part*scanSize)
 		if err != nil && err != io.EOF {
 			return err
 		}
+		n := uint32(part*scanSize/int64(size)) + 1
 		for b := buf[:got]; len(b) >= size; b = b[size:] {
 			each(n, b[:size])
 			n++
@@ -143,47 +150,46 @@ func scan(f file, size int, each func(n uint32, b []byte)) error {
 		if err == io.EOF {
 			return nil
 		}
-		off += int64(got)
+		runtime.Gosched() // readers want a processor too, and what there is already
 	}
 }
 
 // recover fills an empty volume from its files. The lock is taken when they have
 // been read; most blocks are found from the moment on that their record was.
 func (v *volume) recover() error {
-	list, err := v.readRecords()
+	list, good, err := v.readRecords()
 	cells, cerr := scanCells(v.objects)
 	// Also when not all could be read: readers may have blocks already, and who
 	// lets go of those must find them in their places.
-	reserved := v.adopt(list, cells)
+	v.adopt(list, good, cells)
 	if err := errors.Join(err, cerr); err != nil {
 		return fmt.Errorf("read the metadata of %s: %w", v.dir, err)
 	}
-	return v.adoptData(reserved)
+	return nil
 }
 
-// adopt takes over what the files say, and returns where the data ends on disk.
-func (v *volume) adopt(list []found, cells cellScan) int64 {
+// adopt takes over what the files say.
+func (v *volume) adopt(list []found, good []uint32, cells cellScan) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	list = v.pickLocked(list)
-	v.tileLocked(list)
-	v.enqueueLocked(list)
+	kept := v.pickLocked(list, good)
+	v.tileLocked(list, kept)
+	v.enqueueLocked(list, kept)
 	v.adoptCellsLocked(cells)
 	v.fitLocked(v.mu.space.high, v.mu.objects.high())
 	v.mu.reserved = pages(int64(v.mu.space.frontier) * unit)
-	return v.mu.reserved
 }
 
 // tileLocked lays the tiles of the blocks, in the order of the file, and
 // vacant ones between them.
-func (v *volume) tileLocked(list []found) {
+func (v *volume) tileLocked(list []found, kept []uint32) {
 	p := &v.mu.space
-	for i := range list {
-		p.high = max(p.high, list[i].n)
+	for _, at := range kept {
+		p.high = max(p.high, list[at].n)
 	}
 	used := make([]bool, p.high+1)
-	for i := range list {
-		used[list[i].n] = true
+	for _, at := range kept {
+		used[list[at].n] = true
 	}
 	for n := p.high; n > 0; n-- {
 		p.slots.grow(n)
@@ -191,8 +197,8 @@ func (v *volume) tileLocked(list []found) {
 			p.giveNumber(n)
 		}
 	}
-	for i := range list {
-		f := &list[i]
+	for _, at := range kept {
+		f := &list[at]
 		if gap := f.start - p.frontier; gap > 0 {
 			if n := p.number(); n != 0 {
 				p.append(n, gap)
@@ -205,26 +211,33 @@ func (v *volume) tileLocked(list []found) {
 }
 
 // enqueueLocked puts the blocks into their queues, oldest first.
-func (v *volume) enqueueLocked(list []found) {
+func (v *volume) enqueueLocked(list []found, kept []uint32) {
 	// The policy needs the order only roughly: sequence numbers lose the bits that
 	// they have too many.
 	least, shift := v.mu.seq, 0
-	for i := range list {
-		least = min(least, list[i].seq)
+	for _, at := range kept {
+		least = min(least, list[at].seq)
 	}
 	for (v.mu.seq-least)>>shift > 1<<32-1 {
 		shift++
 	}
-	for _, o := range ordered(list, func(f *found) uint32 { return uint32((f.seq - least) >> shift) }) {
-		f := &list[uint32(o)]
+	var key objectKey
+	run := uint32(0) // the blocks of one object mostly came one after another
+	for _, at := range ordered(list, kept, func(f *found) uint32 { return uint32((f.seq - least) >> shift) }) {
+		f := &list[at]
+		if next := keyOf(f.id); next != key {
+			v.mu.objects.hold(key, run)
+			key, run = next, 0
+		}
+		run++
 		if f.fill {
 			v.mu.policy.insertFill(f.n)
 		} else {
 			v.mu.policy.insert(f.n, false)
 		}
-		v.mu.objects.hold(keyOf(f.id))
 		v.mu.bytes += int64(f.size)
 	}
+	v.mu.objects.hold(key, run)
 }
 
 // description is what the cells of one object say together.
@@ -246,7 +259,7 @@ type cellScan struct {
 // each.
 func scanCells(f file) (cellScan, error) {
 	out := cellScan{byKey: map[objectKey]*description{}}
-	err := scan(f, cellSize, func(n uint32, b []byte) {
+	err := scan(f, cellSize, 0, 1, func(n uint32, b []byte) {
 		out.high = n
 		var c cell
 		if !c.decode(b) {
@@ -292,14 +305,23 @@ func (v *volume) adoptCellsLocked(found cellScan) {
 	}
 }
 
-// adoptData makes the disk blocks of the data file those of the tiles. The lock
-// is not held: the disk may take its time.
-func (v *volume) adoptData(reserved int64) error {
-	if reserved > 0 {
-		if err := v.data.Reserve(0, reserved); err != nil {
+// adoptStep is how much of a data file is adopted at once, in bytes.
+const adoptStep = 4 << 30
+
+// adoptData makes the disk blocks of the data file those of the tiles. It is the
+// writer's first job, because a start need not wait for the disk to do it.
+func (v *volume) adoptData() error {
+	v.mu.Lock()
+	reserved := v.mu.reserved
+	v.mu.Unlock()
+	for off := int64(0); off < reserved; off += adoptStep {
+		v.busySince.Store(time.Now().UnixNano())
+		if err := v.data.Reserve(off, min(adoptStep, reserved-off)); err != nil {
 			v.log.Warn("the disk has no room for what the cache holds", "dir", v.dir, "error", err)
+			break
 		}
 	}
+	v.busySince.Store(time.Now().UnixNano())
 	if rest := pages(v.capacity) - reserved; rest > 0 {
 		return v.data.Punch(reserved, rest)
 	}

@@ -116,26 +116,55 @@ const (
 // segment is a part of the slot table: grown by segments, so that a slot never
 // moves under a reader.
 type segment struct {
+	// v is whose slots these are: the one pointer, and at the front, so that the
+	// garbage collector looks at no more than it. It fills a cache line.
+	v *volume
+	// first is the number of its first slot.
+	first uint32
+	_     [52]byte
+
 	slots [segSlots]slot
 	// pins of one stripe lie together, away from those of another stripe.
 	pins [stripes][segSlots]atomic.Uint64
 	// warm is the epoch in which a slot's block was in memory as a whole.
 	warm [segSlots]atomic.Uint32
+	// tail is 2 more than the place of the last byte of a block that is not zero, 1
+	// where all are; 0 when nobody has looked. Readers write it, who hold a pin.
+	tail [segSlots]atomic.Uint32
 }
 
-// slotTable numbers the slots of one volume.
+// slotTable numbers the slots of one volume. Its segments are some of those of
+// the cache, which finds a slot by its place among the slots of all volumes.
 type slotTable struct {
-	segs []atomic.Pointer[segment]
+	v     *volume
+	first uint64 // the place of slot 0
+	segs  []atomic.Pointer[segment]
 }
 
-func newSlotTable(maxSlots uint32) slotTable {
-	return slotTable{segs: make([]atomic.Pointer[segment], maxSlots>>segBits+1)}
+// newSlotTables cuts a table for the segments of all volumes up.
+func newSlotTables(volumes []*volume) (segs []atomic.Pointer[segment]) {
+	sum := uint64(0)
+	for _, v := range volumes {
+		sum += uint64(maxSlots(v.capacity)>>segBits) + 1
+	}
+	segs = make([]atomic.Pointer[segment], sum)
+	at := uint64(0)
+	for _, v := range volumes {
+		n := uint64(maxSlots(v.capacity)>>segBits) + 1
+		v.slots = slotTable{v: v, first: at << segBits, segs: segs[at : at+n]}
+		at += n
+	}
+	return segs
 }
 
-// grow makes slot n usable; under the volume's lock.
+// place returns where slot n is among the slots of all volumes.
+func (t *slotTable) place(n uint32) uint64 { return t.first + uint64(n) }
+
+// grow makes slot n usable; under the volume's lock, or when the volume is read
+// in, by who reads it.
 func (t *slotTable) grow(n uint32) {
 	if p := &t.segs[n>>segBits]; p.Load() == nil {
-		p.Store(new(segment))
+		p.CompareAndSwap(nil, &segment{v: t.v, first: n &^ segMask})
 	}
 }
 
@@ -147,6 +176,10 @@ func (t *slotTable) pin(n, stripe uint32) *atomic.Uint64 {
 	return &t.segs[n>>segBits].Load().pins[stripe&(stripes-1)][n&segMask]
 }
 
+func (t *slotTable) tail(n uint32) *atomic.Uint32 {
+	return &t.segs[n>>segBits].Load().tail[n&segMask]
+}
+
 func (t *slotTable) warm(n uint32) *atomic.Uint32 {
 	return &t.segs[n>>segBits].Load().warm[n&segMask]
 }
@@ -154,10 +187,13 @@ func (t *slotTable) warm(n uint32) *atomic.Uint32 {
 // letGo takes back a pin of the writer's, which is on stripe 0.
 func (t *slotTable) letGo(n uint32) { t.pin(n, 0).Add(^uint64(0)) }
 
-// both returns slot n and its pin word of one stripe.
-func (t *slotTable) both(n, stripe uint32) (*slot, *atomic.Uint64) {
-	seg := t.segs[n>>segBits].Load()
-	return &seg.slots[n&segMask], &seg.pins[stripe&(stripes-1)][n&segMask]
+// segment returns the part of the table that has slot n.
+func (t *slotTable) segment(n uint32) *segment { return t.segs[n>>segBits].Load() }
+
+// both returns a slot and its pin word of one stripe. A token, a place and a
+// slot's number end in the same bits.
+func (g *segment) both(n, stripe uint32) (*slot, *atomic.Uint64) {
+	return &g.slots[n&segMask], &g.pins[stripe&(stripes-1)][n&segMask]
 }
 
 // pinned reports whether anybody holds n. Stripes are read one after another:

@@ -93,7 +93,7 @@ func (v *volume) scrubNext(n uint32) (bytes int64, done bool) {
 		s.checked()
 		v.count.scrubbed.Add(uint64(bytes))
 	}
-	v.unpin(token(n, stripe), onePin)
+	v.slots.segment(n).unpin(token(n, stripe), onePin)
 	return bytes, false
 }
 

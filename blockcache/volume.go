@@ -67,8 +67,9 @@ type volume struct {
 		jobs             []job
 		// bytes is what live blocks hold.
 		bytes int64
-		// wrong are the slots whose records were found to be no good.
-		wrong []uint32
+		// wrong are the slots whose records were found to be no good, unerased those
+		// whose records are to go when the directory is back.
+		wrong, unerased []uint32
 		// opened: there are files. down: they are not to be used.
 		opened, down bool
 	}
@@ -109,13 +110,15 @@ type volume struct {
 const (
 	scratchSize  = 128 << 10
 	maxColdReads = 256
-	noYield      = 1<<32 - 1
+	// maxAhead is how many pieces a cold read may have read that nobody has taken.
+	maxAhead = 8
+	noYield  = 1<<32 - 1
 )
 
 func newVolume(number uint8, p Path, o Options) *volume {
 	v := &volume{
 		number: number, dir: p.Dir, blockSize: o.blockSize(), capacity: p.TotalBytes, shares: p.shares(),
-		log: o.Logger, slots: newSlotTable(maxSlots(p.TotalBytes)),
+		log:  o.Logger,
 		wake: make(chan struct{}, 1), idle: make(chan struct{}),
 		stop: make(chan struct{}), kept: make(chan struct{}), tried: make(chan struct{}),
 		opener: o.open, ioTimeout: o.IOTimeout, coldReads: make(chan struct{}, maxColdReads),
@@ -267,7 +270,7 @@ func (v *volume) retireLocked(n uint32) uint32 {
 		return 0
 	}
 	h := hashID(s.id)
-	v.index.remove(h, makeWord(h, v.number, n))
+	v.index.remove(h, makeWord(h, v.slots.place(n)))
 	v.mu.policy.remove(n)
 	s.retire()
 	v.mu.dying++
@@ -302,11 +305,11 @@ func (v *volume) reapLocked(n uint32) uint32 {
 }
 
 // unpin gives back what pin took; weight is what was added.
-func (v *volume) unpin(token, weight uint64) {
-	s, pins := v.slots.both(slotOf(token), uint32(token>>32))
+func (g *segment) unpin(token, weight uint64) {
+	s, pins := g.both(uint32(token), uint32(token>>32))
 	pins.Add(-weight)
 	if s.state.Load() == slotDying {
-		v.reap(slotOf(token))
+		g.v.reap(slotOf(token))
 	}
 }
 
@@ -321,8 +324,24 @@ func token(n, stripe uint32) uint64 { return uint64(stripe)<<32 | uint64(n) }
 
 func slotOf(token uint64) uint32 { return uint32(token) }
 
-// ReleaseLease implements block.Memory.
-func (v *volume) ReleaseLease(token uint64) { v.unpin(token, onePin) }
+// ReleaseLease implements block.Memory. It is unpin, without a call.
+func (g *segment) ReleaseLease(token uint64) {
+	s, pins := g.both(uint32(token), uint32(token>>32))
+	pins.Add(^(onePin - 1))
+	if s.state.Load() == slotDying {
+		g.v.reap(slotOf(token))
+	}
+}
+
+// CopyLease implements block.Memory.
+func (g *segment) CopyLease(token uint64, lent []byte, off int, dst []byte) (int, error) {
+	return g.v.copyLease(token, lent, off, dst)
+}
+
+// LeaseResident reports whether a lent block is in memory, for Lease.Resident.
+func (g *segment) LeaseResident(token uint64, lent []byte) bool {
+	return g.v.warm(slotOf(token), lent)
+}
 
 // drop takes the block out for good: its record goes too. The caller holds a
 // pin. It reports whether the block was still there.
@@ -340,15 +359,16 @@ func (v *volume) drop(n uint32) bool {
 	return true
 }
 
-func (v *volume) lend(s *slot, token uint64) block.Lease {
-	return block.NewLease(v, token, v.arena.bytes(int64(s.start)*unit, int(s.size)), s.crc)
+// lend makes l a lease of a pinned block.
+func (h hold) lend(l *block.Lease) {
+	l.Lend(h.seg, h.token, h.seg.v.arena.bytes(int64(h.s.start)*unit, int(h.s.size)), h.s.crc)
 }
 
 // leaseSlow lends a block that is not ready: one that is still being written
 // from its buffer, one of before the restart after a look at its bytes. Without
 // a lease it has let go of the pin.
-func (v *volume) leaseSlow(at hold) (block.Lease, bool) {
-	s, n := at.s, slotOf(at.token)
+func (at hold) leaseSlow() (l block.Lease, ok bool) {
+	v, s, n := at.seg.v, at.s, slotOf(at.token)
 	if s.state.Load() == slotPending {
 		v.pending.Lock()
 		b := v.pending.bufs[n]
@@ -357,7 +377,7 @@ func (v *volume) leaseSlow(at hold) (block.Lease, bool) {
 		}
 		v.pending.Unlock()
 		if b != nil {
-			v.unpin(at.token, onePin)
+			at.seg.unpin(at.token, onePin)
 			return b.Lease(), true
 		}
 	}
@@ -365,9 +385,10 @@ func (v *volume) leaseSlow(at hold) (block.Lease, bool) {
 		v.check(n)
 	}
 	if s.state.Load() == slotReady {
-		return v.lend(s, at.token), true
+		at.lend(&l)
+		return l, true
 	}
-	v.unpin(at.token, onePin)
+	at.seg.unpin(at.token, onePin)
 	return block.Lease{}, false
 }
 
@@ -384,29 +405,53 @@ func (v *volume) unmapLocked() {
 }
 
 // close stops writer and keeper, lets go of all blocks and closes the files as
-// soon as no lease is left. What is on disk stays. A disk that does not answer
-// is not waited for.
+// soon as no lease is left. What waits is written as long as the disk gets on
+// with it, for closeLimit at most. A disk that does not answer is not waited for.
 func (v *volume) close() {
 	v.mu.Lock()
 	v.mu.closed = true
 	v.mu.Unlock()
 	close(v.stop)
 	v.wakeWriter()
-	limit := time.After(v.ioTimeout)
-	for _, gone := range [...]<-chan struct{}{v.kept, v.idle} {
+	ended := v.awaitEnd()
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if !ended {
+		v.log.Warn("cache directory does not answer, left open", "dir", v.dir)
+		v.retireAllLocked()
+		return
+	}
+	v.finishLocked()
+}
+
+// closeLimit is how long close writes what waits.
+const closeLimit = 10 * time.Second
+
+// awaitEnd waits for keeper and writer, and reports whether both have gone.
+func (v *volume) awaitEnd() bool {
+	select {
+	case <-v.kept:
+	case <-time.After(v.ioTimeout):
+		return false
+	}
+	look := time.NewTicker(max(v.ioTimeout/8, time.Millisecond))
+	defer look.Stop()
+	limit := time.After(closeLimit)
+	for {
 		select {
-		case <-gone:
-		case <-limit:
-			v.log.Warn("cache directory does not answer, left open", "dir", v.dir)
+		case <-v.idle:
+			return true
+		case <-limit: // what is out is not written, so the writer is through soon
+			v.log.Warn("the disk is slow: blocks that wait to be written are given up", "dir", v.dir, "bytes", v.count.pending.Load())
 			v.mu.Lock()
 			v.retireAllLocked()
 			v.mu.Unlock()
-			return
+		case <-look.C:
+			if busy := v.busySince.Load(); busy != 0 && time.Since(time.Unix(0, busy)) > v.ioTimeout {
+				return false
+			}
 		}
 	}
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.finishLocked()
 }
 
 // finishLocked lets go of all blocks, and of the files with the last of them.

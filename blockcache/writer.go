@@ -19,6 +19,7 @@ const (
 	jobTrim          // disk blocks behind the frontier
 	jobFlush         // nothing: jobs are done in order
 	jobRoom          // nothing but what follows each batch: room for metadata
+	jobAdopt         // the disk blocks of a directory that was just read
 )
 
 // job is one order to the writer. Its memory is the writer's.
@@ -57,10 +58,11 @@ func (v *volume) offer(e *Entry, b *block.Buf, h uint64) bool {
 	}
 	s := v.slots.at(n)
 	s.id, s.size, s.crc, s.queue, s.born = e.ID, uint32(len(b.Bytes())), b.CRC(), e.Queue, v.mu.age
+	v.slots.tail(n).Store(0)
 	s.state.Store(slotPending)
 	v.slots.pin(n, 0).Add(onePin) // the writer's
 	v.setPending(n, b.Retain())
-	if _, ok := v.index.put(e.ID, h, makeWord(h, v.number, n)); !ok {
+	if _, ok := v.index.put(e.ID, h, makeWord(h, v.slots.place(n))); !ok {
 		// Somebody else offered it meanwhile.
 		v.setPending(n, nil)
 		b.Release()
@@ -74,7 +76,7 @@ func (v *volume) offer(e *Entry, b *block.Buf, h uint64) bool {
 	} else {
 		v.mu.policy.insert(n, protect)
 	}
-	v.mu.objects.hold(keyOf(e.ID))
+	v.mu.objects.hold(keyOf(e.ID), 1)
 	v.mu.bytes += int64(s.size)
 	v.count.pending.Add(int64(s.size))
 	v.pushLocked(job{kind: jobWrite, n: n, buf: b, entry: *e})
@@ -143,6 +145,9 @@ func (v *volume) do(j *job, down bool) {
 		v.writeBlock(j)
 	case jobErase:
 		if down {
+			v.mu.Lock()
+			v.mu.unerased = append(v.mu.unerased, j.list...)
+			v.mu.Unlock()
 			break
 		}
 		for _, n := range j.list {
@@ -164,6 +169,13 @@ func (v *volume) do(j *job, down bool) {
 			break
 		}
 		if err := v.trim(); err != nil {
+			v.writeFault()
+		}
+	case jobAdopt:
+		if down {
+			break
+		}
+		if err := v.adoptData(); err != nil {
 			v.writeFault()
 		}
 	case jobFlush:
@@ -189,7 +201,7 @@ func (v *volume) writeBlock(j *job) {
 	v.setPending(j.n, nil)
 	v.count.pending.Add(-int64(len(j.buf.Bytes())))
 	j.buf.Release()
-	v.unpin(token(j.n, 0), onePin)
+	v.slots.segment(j.n).unpin(token(j.n, 0), onePin)
 }
 
 func (v *volume) writeFailed(n uint32, err error) {

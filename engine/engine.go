@@ -136,7 +136,7 @@ type Engine struct {
 	growth *plan.Growth
 	began  time.Time
 	// budget bounds extra GETs; the latencies of GETs and fills say when one is due.
-	budget                  budget
+	budget, sourceBudget    budget
 	far                     allowance
 	getLatency, fillLatency shards.Latency
 	// unmatched is the fill group that was warned of last.

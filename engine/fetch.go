@@ -27,7 +27,9 @@ type mode struct {
 	peers   bool
 	// twin: a GET that is late may get a second one. So it is for GETs that hedge
 	// a late peer; all others are left as they are.
-	twin  bool
+	twin bool
+	// asked are the candidates: those of a race, or those that a GET which is late
+	// asks whether one of them has the block by now.
 	asked shards.Snapshot
 	// missed is set by the first run of the read that all of asked lack.
 	missed *atomic.Bool
@@ -60,6 +62,8 @@ func (e *Engine) decide(req *block.Read, query *profile.Query, trace *timeline.R
 		return alone
 	case shards.Ready:
 		return mode{flights: e.races, peers: true, asked: snap, missed: new(atomic.Bool), owner: req.Owner, query: query, trace: trace}
+	case shards.Cooldown:
+		alone.asked = snap
 	case shards.Slow:
 		// All of them lose their races: they are asked when object storage fails (S37).
 		alone.spare = &mode{flights: e.races, peers: true, asked: snap, missed: new(atomic.Bool), owner: req.Owner, query: query, trace: trace}
@@ -190,8 +194,13 @@ func (t *task) drive() {
 // races are switched off or too many run (S07).
 func (t *task) start() {
 	e := t.e
+	var asked shards.Snapshot // those whose pace decides what the race may spend
+	if t.mode.peers {
+		asked = t.mode.asked
+	}
+	spender := e.spender(asked, t.started)
 	if !t.mode.twin { // a race's store leg is a part of what has earned already
-		e.budget.earn(e.Settings.PeerRaceHedgeBudgetPercent.Load())
+		spender.budget.earn(e.Settings.PeerRaceHedgeBudgetPercent.Load())
 	}
 	legs := race.Legs{Store: t.get, BlockSize: e.BlockSize, Again: hedgeAgain}
 	t.direct = !t.mode.peers
@@ -206,7 +215,7 @@ func (t *task) start() {
 		legs.HeadStart, legs.FillHeadStart = e.headStart(t.mode.asked), e.patience()
 		legs.Slots = e.RaceGets
 		if e.Settings.EnableAdaptivePeerRaceHedge.Load() {
-			legs.Budget = &spender{e: e, asked: t.mode.asked}
+			legs.Budget = spender
 		}
 		if t.known == nil {
 			legs.Store = t.shareLearning
@@ -216,7 +225,11 @@ func (t *task) start() {
 	}
 	if delay, ok := e.twinDelay(); ok && t.mode.twin {
 		legs.Peer, legs.Twin, legs.HeadStart = t.get, true, delay
-		legs.Budget = &spender{e: e}
+		legs.Budget = spender
+	} else if t.direct && !t.mode.twin && t.known != nil && t.mode.asked.Len() > 0 {
+		t.leg = &peerLeg{e: e, req: t.req, mode: &t.mode, aside: true}
+		legs.Peer, legs.Twin, legs.AskPeers, legs.HeadStart = t.get, true, true, lateGet
+		legs.Store = t.leg.open
 	}
 	if t.mode.trace != nil {
 		legs.Hedge = t.traced(legs.Hedge, legs.Store)
@@ -346,6 +359,9 @@ func (t *task) end() {
 	}
 	if t.raced {
 		t.e.Races.Release()
+	}
+	if t.leg != nil && t.leg.aside {
+		t.e.count.addAside(&stats)
 	}
 	raced := t.raced && t.leg.sent
 	t.e.count.addRace(stats, raced)

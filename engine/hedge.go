@@ -19,6 +19,13 @@ const (
 	minHeadStart = time.Millisecond
 	// fillPatience is how long the first fills may take, before any has told.
 	fillPatience = 250 * time.Millisecond
+	// lateGet is when a GET that has brought nothing asks the candidates whether one
+	// of them has the block by now, or gets it: later than nearly all GETs of object
+	// storage that is well.
+	lateGet = 250 * time.Millisecond
+	// sourcePatience is how long the source of a rebalance may take before it is a
+	// suspect.
+	sourcePatience = 250 * time.Millisecond
 	// hedgeAgain is how soon a refused hedge asks once more.
 	hedgeAgain = 5 * time.Millisecond
 	// budgetBurst is how many extra GETs may be ahead of the budget: as many as
@@ -68,21 +75,44 @@ func (b *budget) take(forced bool) (allowed, charged bool) {
 // spender is the budget as one race sees it (race.Budget). A peer that has
 // never answered, or not lately, is no late peer but a suspect: hedging it is
 // not refused, only charged.
+//
+// The source of a rebalance was greeted before its first read (S84), so it is no
+// suspect until it has been silent for sourcePatience. Readers storm it, its
+// answers are late because of them, and GETs beside those add to the storm: they
+// have a budget of their own, which begins with nothing.
 type spender struct {
-	e     *Engine
-	asked shards.Snapshot
+	e      *Engine
+	budget *budget
+	asked  shards.Snapshot
+	// source: the race begins with the source of a rebalance. began is when it did.
+	source bool
+	began  time.Time
 	// charged is what the last Spend has cost, for Refund.
 	charged bool
+}
+
+// spender returns the budget of a race that is about to begin with a candidate of
+// asked.
+func (e *Engine) spender(asked shards.Snapshot, began time.Time) *spender {
+	s := &spender{e: e, budget: &e.budget, asked: asked, began: began}
+	if c, ok := e.chosen(asked); ok && e.Breakers.Vouched(c.Addr) {
+		s.budget, s.source = &e.sourceBudget, true
+	}
+	return s
 }
 
 // Spend implements race.Budget.
 func (s *spender) Spend() (allowed bool) {
 	forced := false
 	if c, ok := s.e.chosen(s.asked); ok {
-		_, known := s.e.Breakers.Quantile(c.Addr, peerQuantile)
-		forced = !known || s.e.Breakers.Quiet(c.Addr)
+		if s.source {
+			forced = time.Since(s.began) >= sourcePatience || s.e.Breakers.Quiet(c.Addr, sourcePatience)
+		} else {
+			_, known := s.e.Breakers.Quantile(c.Addr, peerQuantile)
+			forced = !known || s.e.Breakers.Quiet(c.Addr, 0)
+		}
 	}
-	allowed, s.charged = s.e.budget.take(forced)
+	allowed, s.charged = s.budget.take(forced)
 	return allowed
 }
 
@@ -90,7 +120,7 @@ func (s *spender) Spend() (allowed bool) {
 func (s *spender) Refund() {
 	if s.charged {
 		s.charged = false
-		s.e.budget.milli.Add(oneGet)
+		s.budget.milli.Add(oneGet)
 	}
 }
 
@@ -121,12 +151,15 @@ func (e *Engine) headStart(asked shards.Snapshot) time.Duration {
 }
 
 // patience returns how long a fill may take before object storage is asked
-// beside it (S38).
+// beside it (S38): as long as a GET of our own may take as well, or a cluster
+// whose object storage is slow would GET all blocks twice (BP-09).
 func (e *Engine) patience() time.Duration {
+	patience := fillPatience
 	if q, ok := e.fillLatency.Quantile(fillQuantile); ok {
-		return max(q, time.Duration(e.Settings.PeerRaceHedgeDelayMS.Load())*time.Millisecond)
+		patience = max(q, time.Duration(e.Settings.PeerRaceHedgeDelayMS.Load())*time.Millisecond)
 	}
-	return fillPatience
+	get, _ := e.getLatency.Quantile(fillQuantile)
+	return max(patience, get)
 }
 
 // twinDelay returns when a GET that has brought nothing is late, if that is
@@ -136,6 +169,12 @@ func (e *Engine) twinDelay() (time.Duration, bool) {
 		return 0, false
 	}
 	return e.getLatency.Quantile(getQuantile)
+}
+
+// storeIsSlow reports that most GETs are late at present.
+func (e *Engine) storeIsSlow() bool {
+	q, ok := e.getLatency.Quantile(0.5)
+	return ok && q >= lateGet
 }
 
 // observeGet remembers how long a GET took to bring its first block.
@@ -151,7 +190,7 @@ func (t *task) noteRace(peerWon bool) {
 	if t.leg.waited {
 		return // it was as fast as object storage, which it had to read itself
 	}
-	if c := t.leg.served.Load(); peerWon && c != nil {
+	if c := t.leg.first; peerWon && c != nil {
 		t.e.Breakers.NoteRace(c.Addr, true)
 		return
 	}

@@ -245,3 +245,44 @@ func TestS36_HeadStartIsTheChosenPeers(t *testing.T) {
 		}
 	})
 }
+
+// TestS36_TheSourceOfARebalanceIsHedgedWithinTheBudget: reads storm a peer that none
+// has asked before. One that is a stranger may be dead, so each of them is hedged;
+// one that was greeted a moment ago costs no more GETs than the reads have earned,
+// unless it goes on saying nothing.
+func TestS36_TheSourceOfARebalanceIsHedgedWithinTheBudget(t *testing.T) {
+	const misses = 30
+	for _, tt := range []struct {
+		vouched bool
+		takes   time.Duration
+		gets    int
+	}{
+		{false, 30 * time.Millisecond, misses}, {true, 30 * time.Millisecond, misses * 5 / 100},
+		{true, 200 * time.Millisecond, misses * 5 / 100}, {true, time.Second, misses},
+	} {
+		inWorld(t, func(w *world) {
+			w.e.Settings.EnableAdaptivePeerRaceHedge.Store(true)
+			w.put(misses+1, "v1")
+			w.learn()
+			w.know(tablet(), candidate(1, "cg_a"))
+			w.peer(1, always(reply{after: tt.takes}))
+			if tt.vouched {
+				w.e.Breakers.Vouch(peerAddr(1))
+			}
+			before := len(w.gets())
+			var all sync.WaitGroup
+			for n := range misses {
+				all.Go(func() {
+					if _, took, err := w.at(n + 1); err != nil || took > sourcePatience+40*time.Millisecond {
+						t.Errorf("%v after %v", err, took)
+					}
+				})
+			}
+			all.Wait()
+			synctest.Wait()
+			if gets := len(w.gets()) - before; gets != tt.gets {
+				t.Errorf("%+v: %d GETs", tt, gets)
+			}
+		})
+	}
+}

@@ -17,7 +17,7 @@ type counters struct {
 	reads, readErrors                           atomic.Int64
 	peerBlocks, storeBlocks                     atomic.Int64
 	joinedBlocks                                atomic.Int64
-	peerBytes, storeBytes                       atomic.Int64
+	peerBytes, storeBytes, farBytes             atomic.Int64
 	peerReads, storeReads                       atomic.Int64
 	sameGroupReads, crossGroupReads             atomic.Int64
 	racePeerWin, raceStoreWin, raceBothFail     atomic.Int64
@@ -26,7 +26,7 @@ type counters struct {
 	raceSequential, wastedBytes, carriedBytes   atomic.Int64
 	lazyFetch, lookups, lookupFailures          atomic.Int64
 	peerCorrupt, panics, changed, staleMetaUsed atomic.Int64
-	fillGroupUnmatched                          atomic.Int64
+	fillGroupUnmatched, lateGets                atomic.Int64
 	// peerLatency is of calls that were answered, storeLatency the time to the
 	// first block of a GET.
 	peerLatency, storeLatency profile.Recorder
@@ -39,8 +39,9 @@ type Metrics struct {
 	// LocalBlocks, PeerBlocks and StoreBlocks count blocks handed to readers by
 	// source; JoinedBlocks those of them that shared another reader's fetch.
 	LocalBlocks, PeerBlocks, StoreBlocks, JoinedBlocks int64
-	// LocalBytes were handed out; PeerBytes and StoreBytes came from the wire.
-	LocalBytes, PeerBytes, StoreBytes int64
+	// LocalBytes were handed out; PeerBytes and StoreBytes came from the wire, FarBytes
+	// among the peers' from another location.
+	LocalBytes, PeerBytes, StoreBytes, FarBytes int64
 	// PeerReads and StoreReads count calls to peers and GETs issued.
 	PeerReads, StoreReads int64
 	// SameGroupReads and CrossGroupReads count peer calls that brought data.
@@ -51,6 +52,8 @@ type Metrics struct {
 	// found the pool full, HedgeNoBudget those that the budget did not allow,
 	// RaceSequential the fetches that did not race.
 	Hedges, HedgeNoSlot, HedgeNoBudget, RaceSequential, WastedBytes int64
+	// LateGETs counts those that have asked peers whether one has the block by now.
+	LateGETs int64
 	// CarriedBytes came along with GETs for nobody yet, and went into the cache.
 	CarriedBytes int64
 	// LazyFetches counts reads that found no candidates, Lookups what was asked of
@@ -78,7 +81,7 @@ func (e *Engine) Metrics() Metrics {
 		Reads: c.reads.Load() + local.Reads, ReadErrors: c.readErrors.Load(),
 		LocalBlocks: local.Blocks, PeerBlocks: c.peerBlocks.Load(),
 		StoreBlocks: c.storeBlocks.Load(), JoinedBlocks: c.joinedBlocks.Load(),
-		LocalBytes: local.Bytes, PeerBytes: c.peerBytes.Load(), StoreBytes: c.storeBytes.Load(),
+		LocalBytes: local.Bytes, PeerBytes: c.peerBytes.Load(), StoreBytes: c.storeBytes.Load(), FarBytes: c.farBytes.Load(),
 		PeerReads: c.peerReads.Load(), StoreReads: c.storeReads.Load(),
 		SameGroupReads: c.sameGroupReads.Load(), CrossGroupReads: c.crossGroupReads.Load(),
 		RacePeerWin: c.racePeerWin.Load(), RaceStoreWin: c.raceStoreWin.Load(),
@@ -89,9 +92,9 @@ func (e *Engine) Metrics() Metrics {
 		LazyFetches:  c.lazyFetch.Load(), Lookups: c.lookups.Load(), LookupFailures: c.lookupFailures.Load(),
 		PeerCorrupt: c.peerCorrupt.Load(), Panics: c.panics.Load(),
 		Changed: c.changed.Load(), StaleMetaUsed: c.staleMetaUsed.Load(),
-		FillGroupUnmatched: c.fillGroupUnmatched.Load(),
-		ObjectsKnown:       int64(e.objects.Len()),
-		FlightsRacing:      int64(e.races.Len()), FlightsGetting: int64(e.gets.Len()),
+		LateGETs: c.lateGets.Load(), FillGroupUnmatched: c.fillGroupUnmatched.Load(),
+		ObjectsKnown:  int64(e.objects.Len()),
+		FlightsRacing: int64(e.races.Len()), FlightsGetting: int64(e.gets.Len()),
 		PeerLatency: c.peerLatency.Latencies(now), StoreLatency: c.storeLatency.Latencies(now),
 	}
 }
@@ -108,6 +111,14 @@ func (c *counters) addBlock(src block.Source, n int, joined bool) {
 	}
 	if joined {
 		c.joinedBlocks.Add(1)
+	}
+}
+
+// addAside books that a late GET has asked peers: a hedge that costs no GET.
+func (c *counters) addAside(s *race.Stats) {
+	if s.Hedged {
+		s.Hedged = false
+		c.lateGets.Add(1)
 	}
 }
 

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -23,6 +24,11 @@ type peerLeg struct {
 	e    *Engine
 	req  *block.Fetch
 	mode *mode
+	// aside: it is the leg of a GET that is late. It asks nobody to fill, and what
+	// the candidates lack then says nothing about them.
+	aside bool
+	// pause is how long it has waited last before it asked them all again.
+	pause time.Duration
 
 	// fillGroup is peer_cache_fill_compute_group_id when the leg was opened.
 	fillGroup string
@@ -37,11 +43,15 @@ type peerLeg struct {
 	// filling: the race has been told that the current candidate fills. again: it
 	// is to be asked for what it fills.
 	filling, again bool
-	// waited: a candidate was filling, and was asked to answer when it had the
-	// blocks. late is the candidate whose call was under way when the leg first
-	// ended. Valid after the leg has ended.
-	waited bool
-	late   *block.Addr
+	// recalled: the leg has been opened once more, when the race was decided. What
+	// follows is of the time before, and valid after the leg has ended. waited: a
+	// candidate was filling, and was asked to answer when it had the blocks. first is
+	// the candidate that gave blocks, late the one whose call was under way when the
+	// leg ended.
+	opened, recalled bool
+	waited           bool
+	first            *shards.Candidate
+	late             *block.Addr
 	// sent: somebody was called; else there was no race.
 	sent bool
 	// served is the candidate whose bytes the leg hands out: written before the
@@ -64,8 +74,10 @@ type peerCall struct {
 	// leg asks for them again, and that call waits. began is when the fill did.
 	filling block.Run
 	began   time.Time
-	// worst is the outcome of the blocks that the peer did not give.
+	// worst is the outcome of the blocks that the peer did not give. why says in a
+	// timeline what its outcome does not.
 	worst block.Outcome
+	why   string
 }
 
 // open implements race.Open. A race may open the leg once more, when object
@@ -73,7 +85,11 @@ type peerCall struct {
 func (p *peerLeg) open(ctx context.Context, run block.Run) (block.Stream, error) {
 	p.ctx, p.run, p.next, p.results = ctx, run, 0, nil
 	p.filling, p.again = false, false
+	p.recalled, p.opened = p.opened, true
 	p.served.Store(nil)
+	if p.aside {
+		return p, nil
+	}
 	if group := p.e.Settings.PeerCacheFillComputeGroupID.Load(); group != nil {
 		p.fillGroup = *group
 	}
@@ -117,7 +133,10 @@ func (p *peerLeg) Next() (block.Piece, error) {
 			if p.served.Load() != nil {
 				return block.Piece{}, io.EOF // who gave a part has failed at the rest of it
 			}
-			if err := p.dial(); err != nil {
+			if err := p.dial(); err == errNoPeer && p.aside {
+				p.rest()
+				continue
+			} else if err != nil {
 				return block.Piece{}, err
 			}
 		}
@@ -142,6 +161,7 @@ func (p *peerLeg) Next() (block.Piece, error) {
 		case err == io.EOF:
 			p.over()
 		default:
+			p.call.explain(err)
 			p.hangUp(p.outcomeOf(err))
 			if p.served.Load() != nil || p.ctx.Err() != nil {
 				return block.Piece{}, err
@@ -162,6 +182,7 @@ func (p *peerLeg) data(piece block.Piece) {
 	p.mode.trace.Got(p.call.step, len(piece.Buf.Bytes()))
 	if p.e.isFar(&p.call.candidate) {
 		p.e.far.spend(int64(len(piece.Buf.Bytes())))
+		p.e.count.farBytes.Add(int64(len(piece.Buf.Bytes())))
 	}
 	p.ready = append(p.ready, piece)
 }
@@ -213,6 +234,9 @@ func (p *peerLeg) firstData() {
 		p.e.fillLatency.Observe(time.Since(p.call.began))
 	}
 	p.served.Store(c)
+	if !p.recalled {
+		p.first = c
+	}
 	p.tell()
 	if c.GroupID == p.e.GroupID {
 		p.e.count.sameGroupReads.Add(1)
@@ -245,6 +269,17 @@ func (p *peerLeg) dial() error {
 	return errNoPeer
 }
 
+// rest waits before the candidates are asked again: while a GET is late, one of
+// them may come by the block. Each wait is twice as long as the last one.
+func (p *peerLeg) rest() {
+	p.next, p.results = 0, nil
+	p.pause = max(2*p.pause, lateGet)
+	select {
+	case <-time.After(p.pause):
+	case <-p.ctx.Done():
+	}
+}
+
 // mayAsk applies the switches for peers of the own and of other groups and the
 // list of allowed groups (S16), and the bound on what comes from another
 // location (S19).
@@ -275,9 +310,9 @@ func (p *peerLeg) ask(c shards.Candidate, ticket shards.Ticket, run block.Run, w
 	p.sent = true
 	req := *p.req
 	req.Run, req.Wait = run, wait
+	req.Fill = !p.aside && (p.fillGroup != "" && p.fillGroup == c.GroupID || p.mode.owner == c.Addr)
 	limit := s.PeerReadRPCTimeoutMS.Load()
-	if p.fillGroup != "" && p.fillGroup == c.GroupID || p.mode.owner == c.Addr {
-		req.Fill = true
+	if req.Fill || wait {
 		limit = s.PeerServerCacheFillTimeoutMS.Load()
 	}
 	step := p.mode.trace.Start(timeline.Peer, c.Addr, run)
@@ -291,6 +326,7 @@ func (p *peerLeg) ask(c shards.Candidate, ticket shards.Ticket, run block.Run, w
 	p.call = &peerCall{candidate: c, ticket: ticket, cancel: cancel, started: time.Now(), step: step}
 	stream, err := p.e.callPeer(ctx, c.Addr, &req)
 	if err != nil {
+		p.call.explain(err)
 		p.hangUp(p.outcomeOf(err))
 		return false
 	}
@@ -315,7 +351,7 @@ func (p *peerLeg) askAgain() bool {
 		return false
 	}
 	p.e.Breakers.Observe(old.candidate.Addr, time.Since(old.started))
-	p.waited = true
+	p.waited = p.waited || !p.recalled
 	p.mode.trace.End(old.step, "filling", old.queued())
 	old.end(block.OutcomeHit)
 	ticket, ok := p.e.Breakers.Allow(old.candidate.Addr)
@@ -342,7 +378,7 @@ func (e *Engine) callPeer(ctx context.Context, addr block.Addr, req *block.Fetch
 func (p *peerLeg) hangUp(o block.Outcome) {
 	call := p.call
 	p.call = nil
-	p.mode.trace.End(call.step, o.String(), call.queued())
+	p.mode.trace.End(call.step, cmp.Or(call.why, o.String()), call.queued())
 	call.end(o)
 	switch o {
 	case block.OutcomeCorrupt:
@@ -358,6 +394,22 @@ func (p *peerLeg) hangUp(o block.Outcome) {
 	if p.filling && p.served.Load() == nil {
 		p.filling = false
 		p.ready = append(p.ready, block.Piece{Index: p.run.First, Status: block.StatusFillTimeout})
+	}
+}
+
+// explain keeps the code of an answer that the peer has given instead of blocks.
+func (c *peerCall) explain(err error) {
+	for _, code := range [...]struct {
+		err  error
+		says string
+	}{
+		{block.ErrRefused, "refused: it takes this node for a stranger"}, {block.ErrInvalid, "refused: invalid request"},
+		{block.ErrDenied, "refused: denied"}, {block.ErrThrottled, "refused: throttled"}, {block.ErrChanged, "refused: another version"},
+	} {
+		if errors.Is(err, code.err) {
+			c.why = code.says
+			return
+		}
 	}
 }
 
@@ -392,7 +444,7 @@ func (p *peerLeg) Close() {
 	default:
 		p.hangUp(p.outcomeOf(context.Canceled))
 	}
-	if n := len(p.results); n > 0 && p.late == nil && p.results[n-1].Outcome == block.OutcomeCancelled {
+	if n := len(p.results); n > 0 && !p.recalled && p.results[n-1].Outcome == block.OutcomeCancelled {
 		p.late = &p.results[n-1].Addr
 	}
 	for _, piece := range p.ready {
@@ -402,8 +454,14 @@ func (p *peerLeg) Close() {
 		}
 	}
 	p.ready = nil
-	if p.allMissed() && p.mode.missed.Swap(true) {
-		return // another run of the same read has said so: it is one read in a row (S25)
+	if p.aside && p.served.Load() == nil {
+		return
+	}
+	if p.allMissed() && (p.mode.missed.Swap(true) || p.e.storeIsSlow()) {
+		// Another run of the same read has said so: it is one read in a row (S25). Or
+		// object storage is so slow that to ask peers costs nothing beside it, and what
+		// they lack now they will have soon (BP-09).
+		return
 	}
 	p.e.Table.Note(p.req.Route, p.mode.asked, p.results)
 }

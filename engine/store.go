@@ -104,7 +104,7 @@ func (s *flightStream) join(run block.Run) {
 	if len(led) > 0 {
 		req := *s.t.req
 		req.Meta = s.known.Meta
-		e.fetch(mode{flights: e.gets, query: s.t.mode.query, trace: s.t.mode.trace, twin: s.twin}, &req, s.known, led)
+		e.fetch(mode{flights: e.gets, query: s.t.mode.query, trace: s.t.mode.trace, twin: s.twin, asked: s.t.mode.asked}, &req, s.known, led)
 	}
 }
 

@@ -109,10 +109,12 @@ type Queue struct {
 		timer *time.Timer
 		armed bool
 		// maxDepth is the longest the queue has been, waited the sum of the
-		// waits of tasks that found a worker, delayed their number.
+		// waits of tasks that found a worker, delayed their number, mostLate how
+		// late a task was refused at most.
 		maxDepth int
 		delayed  uint64
 		waited   time.Duration
+		mostLate time.Duration
 	}
 
 	// count is for Metrics only; each refused task moves one of the last four.
@@ -354,8 +356,7 @@ func (q *Queue) next() *task {
 		case t.ctx.Err() != nil:
 			t.refuse(q.gone(t.ctx))
 		case q.mu.timeout > 0 && !now.Before(q.dueLocked(t)):
-			q.count.timeouts.Add(1)
-			t.refuse(q.errTimeout)
+			q.timeOutLocked(t, now)
 		default:
 			q.mu.delayed++
 			q.mu.waited += now.Sub(t.since)
@@ -388,10 +389,17 @@ func (q *Queue) expire() {
 			break
 		}
 		q.removeLocked(t, now)
-		q.count.timeouts.Add(1)
-		t.refuse(q.errTimeout)
+		q.timeOutLocked(t, now)
 	}
 	q.armLocked(now)
+}
+
+// timeOutLocked refuses a task that has been taken out of the queue because its
+// time is over.
+func (q *Queue) timeOutLocked(t *task, now time.Time) {
+	q.count.timeouts.Add(1)
+	q.mu.mostLate = max(q.mu.mostLate, now.Sub(q.dueLocked(t)))
+	t.refuse(q.errTimeout)
 }
 
 // armLocked sets the timer for the task in front: the oldest one, so the first
@@ -466,35 +474,3 @@ func (q *Queue) Close() error {
 
 // closeTimeout bounds the wait for ants, all of whose workers are idle by then.
 const closeTimeout = 10 * time.Second
-
-// QueueMetrics is a snapshot of a Queue.
-type QueueMetrics struct {
-	// Running and Depth are the tasks that run and those that wait, MaxDepth
-	// the most that ever waited.
-	Running, Depth, MaxDepth int
-	// Done counts tasks that have run, Panics those among them that panicked.
-	Done, Panics uint64
-	// Delayed counts tasks that ran after a wait, Waited is the sum of their
-	// waits.
-	Delayed uint64
-	Waited  time.Duration
-	// Timeouts, Full, Cancelled and Closed count refusals; each refused task is
-	// counted once.
-	Timeouts, Full, Cancelled, Closed uint64
-	// Timeout and Adaptive are the settings in force.
-	Timeout  time.Duration
-	Adaptive bool
-}
-
-// Metrics returns a snapshot.
-func (q *Queue) Metrics() QueueMetrics {
-	m := QueueMetrics{
-		Done: q.count.done.Load(), Panics: q.count.panics.Load(), Timeouts: q.count.timeouts.Load(),
-		Full: q.count.full.Load(), Cancelled: q.count.cancelled.Load(), Closed: q.count.closed.Load(),
-	}
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	m.Running, m.Depth, m.MaxDepth = q.mu.workers, q.mu.waiting.len(), q.mu.maxDepth
-	m.Delayed, m.Waited, m.Timeout, m.Adaptive = q.mu.delayed, q.mu.waited, q.mu.timeout, q.mu.adaptive
-	return m
-}

@@ -87,13 +87,13 @@ func TestS08_AnEarlyCancelEndsTheCallWithoutWork(t *testing.T) {
 	var args headstart.PeerCancelArgs
 	var result headstart.PeerCancelResult
 	args.Req = &headstart.CancelRequest{Base: client.caller.id.now.Load().base(request), CallId: next + 1}
-	conn, err := client.caller.call(within5s(t), addr, methodCancel, maxHead, &args, &result)
+	conn, err := client.caller.call(inTime(t), addr, methodCancel, maxHead, &args, &result)
 	if err != nil || result.Success.Found || result.Success.Failure != nil {
 		t.Fatal(result, err)
 	}
 	client.caller.release(conn)
 	for i, want := range []block.Status{block.StatusCancelled, block.StatusData} {
-		s, err := client.FetchFrom(within5s(t), addr, fetchOf(strconv.Itoa(i), testBlock, block.NewRun(0, 1)))
+		s, err := client.FetchFrom(inTime(t), addr, fetchOf(strconv.Itoa(i), testBlock, block.NewRun(0, 1)))
 		if err != nil {
 			t.Fatal(err)
 		}

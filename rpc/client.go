@@ -62,6 +62,8 @@ type Client struct {
 	// callIDs counts from a random start, so that the ids of two processes of
 	// one node don't meet.
 	callIDs atomic.Uint64
+	// grace is cancelGrace, but for tests.
+	grace   time.Duration
 	metrics clientCounters
 }
 
@@ -90,7 +92,7 @@ func NewClient(o ClientOptions) (*Client, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	c := &Client{alloc: o.Alloc, readToken: o.ReadToken}
+	c := &Client{alloc: o.Alloc, readToken: o.ReadToken, grace: cancelGrace}
 	c.callIDs.Store(rand.Uint64())
 	c.pool = newPool(o.TLS,
 		orDefault(o.ConnectTimeout, connectTimeout),
@@ -212,8 +214,8 @@ func (c *Client) Stat(ctx context.Context, addr block.Addr, o block.Object, v bl
 // more. It tries for as long as the call's connection is kept.
 func (c *Client) cancel(addr block.Addr, callID uint64) {
 	c.metrics.cancels.Add(1)
-	go func() { // ends with cancelGrace
-		ctx, done := context.WithTimeout(context.Background(), cancelGrace)
+	go func() { // ends with grace
+		ctx, done := context.WithTimeout(context.Background(), c.grace)
 		defer done()
 		var args headstart.PeerCancelArgs
 		var result headstart.PeerCancelResult

@@ -116,19 +116,19 @@ func startBackend(t *testing.T, token string) (*fakeControl, block.Addr, *Backen
 
 func TestS63_ConfigurationTravels(t *testing.T) {
 	control, addr, c := startBackend(t, "secret")
-	items, err := c.ShowConfig(within5s(t), addr)
+	items, err := c.ShowConfig(inTime(t), addr)
 	want, _ := control.ShowConfig(t.Context())
 	if err != nil || !reflect.DeepEqual(items, want) {
 		t.Errorf("%+v, %v", items, err)
 	}
-	if err := c.SetConfig(within5s(t), addr, map[string]string{"a": "2", "b": ""}, true); err != nil {
+	if err := c.SetConfig(inTime(t), addr, map[string]string{"a": "2", "b": ""}, true); err != nil {
 		t.Error(err)
 	}
 	if did := control.told(); !reflect.DeepEqual(did.set, map[string]string{"a": "2", "b": ""}) || !did.persist {
 		t.Errorf("%v, persist %t", did.set, did.persist)
 	}
 	control.fail(fmt.Errorf("%w: no such key", block.ErrInvalid))
-	if err := c.SetConfig(within5s(t), addr, nil, false); !errors.Is(err, block.ErrInvalid) || !strings.Contains(err.Error(), "no such key") || !strings.Contains(err.Error(), addr.String()) {
+	if err := c.SetConfig(inTime(t), addr, nil, false); !errors.Is(err, block.ErrInvalid) || !strings.Contains(err.Error(), "no such key") || !strings.Contains(err.Error(), addr.String()) {
 		t.Error(err)
 	}
 }
@@ -143,10 +143,10 @@ func TestS65_OrdersNeedTheClusterToken(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		calls := map[string]error{"SetConfig": c.SetConfig(within5s(t), addr, map[string]string{"a": "2"}, false)}
-		_, calls["ShowConfig"] = c.ShowConfig(within5s(t), addr)
-		_, calls["Warm"] = c.Warm(within5s(t), addr, placement.WarmCall{Ask: []string{"x"}})
-		_, calls["List"] = c.List(within5s(t), addr, placement.ListCall{})
+		calls := map[string]error{"SetConfig": c.SetConfig(inTime(t), addr, map[string]string{"a": "2"}, false)}
+		_, calls["ShowConfig"] = c.ShowConfig(inTime(t), addr)
+		_, calls["Warm"] = c.Warm(inTime(t), addr, placement.WarmCall{Ask: []string{"x"}})
+		_, calls["List"] = c.List(inTime(t), addr, placement.ListCall{})
 		for method, err := range calls {
 			if !errors.Is(err, block.ErrRefused) {
 				t.Errorf("%s with %s: %v", method, name, err)
@@ -170,7 +170,7 @@ func TestS85_WarmTravelsWholeAndInPieces(t *testing.T) {
 		}
 		call.Start = append(call.Start, batch)
 	}
-	progress, err := c.Warm(within5s(t), addr, call)
+	progress, err := c.Warm(inTime(t), addr, call)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -189,14 +189,14 @@ func TestS85_WarmTravelsWholeAndInPieces(t *testing.T) {
 		t.Errorf("%+v", progress)
 	}
 	big := placement.WarmCall{Start: []placement.WarmBatch{{ID: "x", Objects: []placement.WarmObject{warmObject(strings.Repeat("k", maxRequest))}}}}
-	if _, err := c.Warm(within5s(t), addr, big); !errors.Is(err, block.ErrInvalid) {
+	if _, err := c.Warm(inTime(t), addr, big); !errors.Is(err, block.ErrInvalid) {
 		t.Errorf("a batch that no request can carry: %v", err)
 	}
 }
 
 func TestS88_ListAndHotTravel(t *testing.T) {
 	control, addr, c := startBackend(t, "")
-	page, err := c.List(within5s(t), addr, placement.ListCall{Prefix: block.Object{Bucket: "b", Key: "p"}, After: "p1", Max: 7})
+	page, err := c.List(inTime(t), addr, placement.ListCall{Prefix: block.Object{Bucket: "b", Key: "p"}, After: "p1", Max: 7})
 	if err != nil || !page.More || !reflect.DeepEqual(page.Objects, []placement.WarmObject{warmObject("a")}) {
 		t.Errorf("%+v, %v", page, err)
 	}
@@ -209,12 +209,12 @@ func TestS88_ListAndHotTravel(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer peers.Close()
-	hot, err := peers.Hot(within5s(t), addr, []uint64{1, 1 << 63})
+	hot, err := peers.Hot(inTime(t), addr, []uint64{1, 1 << 63})
 	want, _ := control.Hot(t.Context(), []uint64{1, 1 << 63})
 	if err != nil || !reflect.DeepEqual(hot, want) {
 		t.Errorf("%+v, %v", hot, err)
 	}
-	if _, err := peers.Hot(within5s(t), addr, make([]uint64, maxHotTablets+1)); !errors.Is(err, block.ErrInvalid) {
+	if _, err := peers.Hot(inTime(t), addr, make([]uint64, maxHotTablets+1)); !errors.Is(err, block.ErrInvalid) {
 		t.Error(err)
 	}
 }
@@ -226,7 +226,7 @@ func TestANodeWithoutControlTakesNoOrders(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	if _, err := c.ShowConfig(within5s(t), addr); !errors.Is(err, block.ErrInvalid) {
+	if _, err := c.ShowConfig(inTime(t), addr); !errors.Is(err, block.ErrInvalid) {
 		t.Error(err)
 	}
 }
@@ -239,7 +239,7 @@ func TestAGeneratedBackendClientIsServed(t *testing.T) {
 		t.Fatal(err)
 	}
 	base := identity("client", "c1", "secret").now.Load().base(request)
-	rep, err := c.SetConfig(within5s(t), &headstart.SetConfigRequest{Base: base, Values: map[string]string{"a": "3"}})
+	rep, err := c.SetConfig(inTime(t), &headstart.SetConfigRequest{Base: base, Values: map[string]string{"a": "3"}})
 	if err != nil || rep.Failure != nil || control.told().set["a"] != "3" {
 		t.Errorf("%v, %v, %v", rep, err, control.told().set)
 	}

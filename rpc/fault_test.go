@@ -60,7 +60,7 @@ func TestLC10_BytesThatAreGoneUnderAReplyAreReportedToTheirOwner(t *testing.T) {
 	client := startClient(t, ClientOptions{}, &memory{})
 	ask := fetchOf("gone", size, block.NewRun(0, 1))
 	ask.BlockSize = size
-	s, err := client.FetchFrom(within5s(t), addr, ask)
+	s, err := client.FetchFrom(inTime(t), addr, ask)
 	if err == nil {
 		err = drain(s, func(p block.Piece) { t.Errorf("block %d of a file that is gone", p.Index) })
 	}

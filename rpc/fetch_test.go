@@ -33,7 +33,7 @@ func TestS12_FetchBringsBlocksOneByOne(t *testing.T) {
 	client := startClient(t, ClientOptions{}, &m)
 	f := fetchOf("a", size, block.Run{First: 2, Want: 0b1011})
 	f.Kind, f.Queue, f.Fill, f.Wait = block.KindSegmentFooter, block.QueueIndex, true, true
-	s, err := client.FetchFrom(within5s(t), addr, f)
+	s, err := client.FetchFrom(inTime(t), addr, f)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +63,7 @@ func TestS12_FetchBringsBlocksOneByOne(t *testing.T) {
 	if want := (block.Node{ID: "client", GroupID: "group of client", Location: "default"}); got.from != want {
 		t.Errorf("server saw %+v", got.from)
 	}
-	if got.waits <= time.Second || got.waits > 5*time.Second {
+	if got.waits <= time.Second || got.waits > patience {
 		t.Errorf("server saw a deadline in %v", got.waits)
 	}
 	eventually(t, "all memory is back", func() bool { return reader.balanced() && m.balanced() })
@@ -138,6 +138,7 @@ func TestS08_CancelIsAnsweredAndTheConnectionStays(t *testing.T) {
 			server, addr := startServer(t, ServerOptions{}, reader)
 			var m memory
 			client := startClient(t, ClientOptions{}, &m)
+			client.grace = patience
 			ctx, cancel := context.WithCancel(context.Background())
 			defer cancel()
 			s, err := client.FetchFrom(ctx, addr, fetchOf("slow", testBlock, block.NewRun(0, 1)))
@@ -179,6 +180,13 @@ func TestS08_CancelIsAnsweredAndTheConnectionStays(t *testing.T) {
 }
 
 func TestS08_AConnectionIsCutWhenNoAnswerComes(t *testing.T) {
+	t.Run("soon", func(t *testing.T) { giveUpOnADeafPeer(t, 100*time.Millisecond) })
+	t.Run("not at once", func(t *testing.T) { giveUpOnADeafPeer(t, patience) })
+}
+
+// giveUpOnADeafPeer closes a call that the peer goes on with, which gives it that
+// much time to answer.
+func giveUpOnADeafPeer(t *testing.T, grace time.Duration) {
 	reader := whole(testBlock)
 	entered, release := make(chan struct{}), make(chan struct{})
 	reader.serve = func(_ context.Context, _ block.Node, f *block.Fetch, reply *block.Reply) {
@@ -189,6 +197,7 @@ func TestS08_AConnectionIsCutWhenNoAnswerComes(t *testing.T) {
 	_, addr := startServer(t, ServerOptions{}, reader)
 	var m memory
 	client := startClient(t, ClientOptions{}, &m)
+	client.grace = grace
 	s, err := client.FetchFrom(context.Background(), addr, fetchOf("a", testBlock, block.NewRun(0, 1)))
 	if err != nil {
 		t.Fatal(err)
@@ -196,12 +205,16 @@ func TestS08_AConnectionIsCutWhenNoAnswerComes(t *testing.T) {
 	<-entered
 	start := time.Now()
 	s.Close()
-	if took := time.Since(start); took > 50*time.Millisecond {
-		t.Errorf("Close waited for %v", took)
-	}
-	eventually(t, "the connection is cut", func() bool { return client.Metrics().Cuts == 1 && client.Metrics().Conns == 1 })
-	if took := time.Since(start); took < cancelGrace {
-		t.Errorf("cut after %v", took)
+	if grace == patience {
+		if client.Metrics().Cuts != 0 {
+			t.Error("Close waited until the connection was cut")
+		}
+	} else {
+		// That of the Cancel may be left; on a busy machine it may have had too little time.
+		eventually(t, "the connection is cut", func() bool { return client.Metrics().Cuts == 1 && client.Metrics().Conns <= 1 })
+		if took := time.Since(start); took < grace {
+			t.Errorf("cut after %v", took)
+		}
 	}
 	close(release)
 	eventually(t, "all memory is back", func() bool { return reader.balanced() && m.balanced() })
@@ -209,8 +222,9 @@ func TestS08_AConnectionIsCutWhenNoAnswerComes(t *testing.T) {
 
 func TestPR18_ADeadlineTravelsAndIsATimeout(t *testing.T) {
 	reader := whole(testBlock)
-	left := make(chan error, 1)
+	entered, left := make(chan struct{}, 16), make(chan error, 16)
 	reader.serve = func(ctx context.Context, _ block.Node, f *block.Fetch, reply *block.Reply) {
+		entered <- struct{}{}
 		<-ctx.Done()
 		left <- ctx.Err()
 		answerAll(reply, f.Run, block.StatusFillTimeout)
@@ -218,21 +232,34 @@ func TestPR18_ADeadlineTravelsAndIsATimeout(t *testing.T) {
 	_, addr := startServer(t, ServerOptions{}, reader)
 	var m memory
 	client := startClient(t, ClientOptions{}, &m)
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Millisecond)
-	defer cancel()
-	s, err := client.FetchFrom(ctx, addr, fetchOf("a", testBlock, block.NewRun(0, 1)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	_, err = s.Next()
-	for err == nil { // the server may have been a little earlier
-		_, err = s.Next()
-	}
-	if err != io.EOF && block.OutcomeOf(err, false) != block.OutcomeTimeout {
-		t.Errorf("Next: %v", err)
-	}
+	untilItArrives(t, entered, func(ctx context.Context) {
+		s, err := client.FetchFrom(ctx, addr, fetchOf("a", testBlock, block.NewRun(0, 1)))
+		if err == nil {
+			err = drain(s, nil) // the server may have been a little earlier
+		}
+		if err != io.EOF && block.OutcomeOf(err, false) != block.OutcomeTimeout {
+			t.Errorf("the call ended with %v", err)
+		}
+	})
 	<-left
+}
+
+// untilItArrives makes a call that has little time. On a busy machine that may be
+// over before the server sees the call, which says so by entered: then it makes
+// another one with twice the time.
+func untilItArrives(t *testing.T, entered <-chan struct{}, call func(context.Context)) {
+	t.Helper()
+	for wait := 30 * time.Millisecond; wait < patience; wait *= 2 {
+		ctx, cancel := context.WithTimeout(context.Background(), wait)
+		call(ctx)
+		cancel()
+		select {
+		case <-entered:
+			return
+		default:
+		}
+	}
+	t.Fatal("the server has seen no call")
 }
 
 func TestS65_StrangersAreRefused(t *testing.T) {
@@ -250,7 +277,7 @@ func TestS65_StrangersAreRefused(t *testing.T) {
 			server, addr := startServer(t, ServerOptions{}, reader)
 			var m memory
 			client := startClient(t, ClientOptions{Identity: identity("client", tt.cluster, tt.token)}, &m)
-			s, err := client.FetchFrom(within5s(t), addr, fetchOf("a", testBlock, block.NewRun(0, 1)))
+			s, err := client.FetchFrom(inTime(t), addr, fetchOf("a", testBlock, block.NewRun(0, 1)))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -275,7 +302,7 @@ func TestS14_StatLearnsOfAnObject(t *testing.T) {
 	}}
 	_, addr := startServer(t, ServerOptions{}, reader)
 	client := startClient(t, ClientOptions{}, &memory{})
-	got, err := client.Stat(within5s(t), addr, block.Object{Store: "s3", Bucket: "b", Key: "k"}, "")
+	got, err := client.Stat(inTime(t), addr, block.Object{Store: "s3", Bucket: "b", Key: "k"}, "")
 	if err != nil || !got.Modified.Equal(want.Modified) {
 		t.Fatal(got, err)
 	}
@@ -283,7 +310,7 @@ func TestS14_StatLearnsOfAnObject(t *testing.T) {
 	if got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
-	_, err = client.Stat(within5s(t), addr, block.Object{Store: "s3", Bucket: "b", Key: "none"}, "")
+	_, err = client.Stat(inTime(t), addr, block.Object{Store: "s3", Bucket: "b", Key: "none"}, "")
 	if failed := new(block.Error); !errors.As(err, &failed) || !errors.Is(err, block.ErrNotFound) || failed.Addr != addr.String() {
 		t.Errorf("%v", err)
 	}

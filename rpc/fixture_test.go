@@ -153,7 +153,7 @@ func startServer(t testing.TB, o ServerOptions, r Reader) (*Server, block.Addr) 
 	ended := make(chan error, 1)
 	go func() { ended <- s.Serve() }()
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		if err := s.Shutdown(ctx); err != nil {
 			t.Errorf("Shutdown: %v", err)
@@ -171,7 +171,7 @@ func startClient(t testing.TB, o ClientOptions, m *memory) *Client {
 		o.Identity = identity("client", "c1", "secret")
 	}
 	if o.ConnectTimeout == 0 { // a busy machine must not fail a test
-		o.ConnectTimeout = 5 * time.Second
+		o.ConnectTimeout = patience
 	}
 	if o.Alloc == nil {
 		o.Alloc = m.alloc
@@ -212,10 +212,14 @@ func drain(s block.Stream, each func(block.Piece)) error {
 	}
 }
 
+// patience is how long a test waits for what ought to come at once: so long that
+// only what never comes is late, on any machine.
+const patience = 30 * time.Second
+
 // eventually waits for a condition that another goroutine brings about.
 func eventually(t testing.TB, what string, cond func() bool) {
 	t.Helper()
-	deadline := time.NewTimer(10 * time.Second)
+	deadline := time.NewTimer(patience)
 	defer deadline.Stop()
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
@@ -228,8 +232,9 @@ func eventually(t testing.TB, what string, cond func() bool) {
 	}
 }
 
-func within5s(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+// inTime is the context of a call that ought to be answered at once.
+func inTime(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	t.Cleanup(cancel)
 	return ctx
 }

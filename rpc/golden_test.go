@@ -134,7 +134,7 @@ func speak(t *testing.T) string {
 	var args headstart.PeerCancelArgs
 	var result headstart.PeerCancelResult
 	args.Req = &headstart.CancelRequest{Base: client.caller.id.now.Load().base(request), CallId: 0x0102030405060708}
-	conn, err := client.caller.call(within5s(t), addr, methodCancel, maxHead, &args, &result)
+	conn, err := client.caller.call(inTime(t), addr, methodCancel, maxHead, &args, &result)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,11 +156,11 @@ func speakOfPlaces(t *testing.T, p *tap) {
 	places, addr := startTap(t, up)
 	client := startDirectoryClient(t, DirectoryClientOptions{Identity: identity("be", "c1", "secret"), Endpoints: []block.Addr{addr}})
 	places.section("a heartbeat")
-	if _, err := client.Heartbeat(within5s(t), placement.Heartbeat{Host: "10.0.0.1", BrpcPort: 8060, Started: time.Unix(5, 6)}); err != nil {
+	if _, err := client.Heartbeat(inTime(t), placement.Heartbeat{Host: "10.0.0.1", BrpcPort: 8060, Started: time.Unix(5, 6)}); err != nil {
 		t.Fatal(err)
 	}
 	places.section("a lookup of two routes")
-	if _, err := client.Lookup(within5s(t), []block.Route{block.TabletRoute(1), {Kind: block.RouteExternal, ID: 1 << 63}}); err != nil {
+	if _, err := client.Lookup(inTime(t), []block.Route{block.TabletRoute(1), {Kind: block.RouteExternal, ID: 1 << 63}}); err != nil {
 		t.Fatal(err)
 	}
 	said := places.said()
@@ -221,7 +221,7 @@ func TestS89_GoldenCallsOfTheNeighbouringVersionsAreAnswered(t *testing.T) {
 		for version := int32(Version - 2); version <= Version+2; version++ {
 			c := dialRaw(t, to)
 			c.Write(spokenBy(t, call, version))
-			c.SetReadDeadline(time.Now().Add(5 * time.Second))
+			c.SetReadDeadline(time.Now().Add(patience))
 			m, err := readMessage(c)
 			if err != nil {
 				t.Fatalf("%s of version %d: %v", method, version, err)

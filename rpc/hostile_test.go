@@ -83,7 +83,7 @@ func TestRPC04_SE03_AServerBelievesNoLength(t *testing.T) {
 		for name, sent := range requests {
 			c := dialRaw(t, addr)
 			c.Write(sent)
-			c.SetReadDeadline(time.Now().Add(5 * time.Second))
+			c.SetReadDeadline(time.Now().Add(patience))
 			// What comes back is nothing, or an exception; then the end.
 			if got, err := io.ReadAll(c); err != nil && !strings.Contains(err.Error(), "reset") {
 				t.Errorf("%q: %d bytes, then %v", name, len(got), err)
@@ -105,13 +105,18 @@ func TestRPC04_SE03_AServerBelievesNoLength(t *testing.T) {
 
 func fetchOne(t testing.TB, client *Client, addr block.Addr) {
 	t.Helper()
-	s, err := client.FetchFrom(within5s(t), addr, fetchOf("a", testBlock, block.NewRun(0, 1)))
+	if err := fetchAgain(t, client, addr); err != io.EOF {
+		t.Errorf("a call afterwards: %v", err)
+	}
+}
+
+// fetchAgain makes one call; a good one ends with io.EOF.
+func fetchAgain(t testing.TB, client *Client, addr block.Addr) error {
+	s, err := client.FetchFrom(inTime(t), addr, fetchOf("a", testBlock, block.NewRun(0, 1)))
 	if err == nil {
 		err = drain(s, nil)
 	}
-	if err != io.EOF {
-		t.Errorf("a call afterwards: %v", err)
-	}
+	return err
 }
 
 func TestRPC04_WhatIsMissingIsNoPanic(t *testing.T) {
@@ -132,7 +137,7 @@ func TestRPC04_WhatIsMissingIsNoPanic(t *testing.T) {
 			}
 			c := dialRaw(t, to)
 			c.Write(message(thriftCall, method, 1, body))
-			c.SetReadDeadline(time.Now().Add(5 * time.Second))
+			c.SetReadDeadline(time.Now().Add(patience))
 			m, err := readMessage(c)
 			if bytes.Contains(m.body, []byte("panic")) {
 				t.Errorf("%s with %s: %q, %v", method, name, m.body, err)
@@ -160,7 +165,7 @@ func TestRPC04_AServerChecksWhatIsAskedFor(t *testing.T) {
 		change(&f)
 		c := dialRaw(t, addr)
 		c.Write(message(thriftCall, methodFetch, 1, appendFetch(nil, base, &f, 1, 0)))
-		c.SetReadDeadline(time.Now().Add(5 * time.Second))
+		c.SetReadDeadline(time.Now().Add(patience))
 		m, err := readMessage(c)
 		if err == nil && len(m.body) > 1<<10 {
 			t.Errorf("%s: a reply of %d bytes", name, len(m.body))
@@ -256,7 +261,7 @@ func TestRPC04_AClientBelievesNoLength(t *testing.T) {
 			client := startClient(t, ClientOptions{}, &mem)
 			f := fetchOf("a", testBlock, block.NewRun(0, 1))
 			f.Meta = block.UnknownMeta("v1") // the peer has the first word on the size
-			ctx := within5s(t)
+			ctx := inTime(t)
 			s, err := client.FetchFrom(ctx, addr, f)
 			if err == nil {
 				err = drain(s, func(p block.Piece) { t.Errorf("%q: a piece of block %d", name, p.Index) })
@@ -314,7 +319,7 @@ func TestS70_WithoutHTTPSuchConnectionsAreClosed(t *testing.T) {
 	_, addr := startServer(t, ServerOptions{}, whole(testBlock))
 	c := dialRaw(t, addr)
 	io.WriteString(c, "GET /vars HTTP/1.1\r\nHost: x\r\n\r\n")
-	c.SetReadDeadline(time.Now().Add(5 * time.Second))
+	c.SetReadDeadline(time.Now().Add(patience))
 	if got, err := io.ReadAll(c); len(got) > 0 || err != nil && !strings.Contains(err.Error(), "reset") {
 		t.Errorf("%q, %v", got, err)
 	}

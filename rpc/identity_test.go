@@ -101,7 +101,7 @@ func TestS65_TheTokenChangesAtRunTime(t *testing.T) {
 	_, addr := startServer(t, ServerOptions{Identity: server}, reader)
 	client := startClient(t, ClientOptions{Identity: ours}, &memory{})
 	try := func() error {
-		s, err := client.FetchFrom(within5s(t), addr, fetchOf("a", testBlock, block.NewRun(0, 1)))
+		s, err := client.FetchFrom(inTime(t), addr, fetchOf("a", testBlock, block.NewRun(0, 1)))
 		if err != nil {
 			return err
 		}

@@ -89,7 +89,7 @@ func TestAGeneratedClientIsServed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		fetched, err := c.FetchBlocks(within5s(t), &headstart.FetchRequest{
+		fetched, err := c.FetchBlocks(inTime(t), &headstart.FetchRequest{
 			Base: base, Object: object, Version: "v1", Size: size, BlockSize: testBlock,
 			Ranges: []*headstart.Range{{First: 2, Count: 2}, {First: 5, Count: 1}},
 		})
@@ -110,19 +110,19 @@ func TestAGeneratedClientIsServed(t *testing.T) {
 				t.Errorf("%s: %v, want %v", name, *b, want)
 			}
 		}
-		read, err := c.Read(within5s(t), &headstart.ReadRequest{ReadToken: "token", Object: object, Offset: 10, Size: -1})
+		read, err := c.Read(inTime(t), &headstart.ReadRequest{ReadToken: "token", Object: object, Offset: 10, Size: -1})
 		if err != nil || !bytes.Equal(read.Payload, wholeObject("a", size)[10:]) || read.Failure != nil {
 			t.Errorf("%s: Read: %d bytes, %v", name, len(read.GetPayload()), err)
 		}
-		stat, err := c.Stat(within5s(t), &headstart.StatRequest{Base: base, Object: object})
+		stat, err := c.Stat(inTime(t), &headstart.StatRequest{Base: base, Object: object})
 		if err != nil || stat.Meta.GetSize() != size {
 			t.Errorf("%s: Stat: %v, %v", name, stat, err)
 		}
-		cancel, err := c.Cancel(within5s(t), &headstart.CancelRequest{Base: base, CallId: 5})
+		cancel, err := c.Cancel(inTime(t), &headstart.CancelRequest{Base: base, CallId: 5})
 		if err != nil || cancel.Found || cancel.Failure != nil {
 			t.Errorf("%s: Cancel: %v, %v", name, cancel, err)
 		}
-		refused, err := c.FetchBlocks(within5s(t), &headstart.FetchRequest{Object: object})
+		refused, err := c.FetchBlocks(inTime(t), &headstart.FetchRequest{Object: object})
 		if err != nil || refused.Failure.GetCode() != failRefused {
 			t.Errorf("%s: a stranger gets %v, %v", name, refused, err)
 		}
@@ -195,7 +195,7 @@ func understand(t *testing.T, ln net.Listener, secure *TLS, options ...server.Op
 		s.Stop()
 		<-served
 	}()
-	st, err := c.FetchFrom(within5s(t), addr, fetchOf("a", size, block.Run{First: 2, Want: 0b1011}))
+	st, err := c.FetchFrom(inTime(t), addr, fetchOf("a", size, block.Run{First: 2, Want: 0b1011}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -209,11 +209,11 @@ func understand(t *testing.T, ln net.Listener, secure *TLS, options ...server.Op
 	if err != io.EOF || !equal(got, []uint64{2, 3, 5}) || st.Meta().ContentType != "a" {
 		t.Errorf("blocks %v, %+v, %v", got, st.Meta(), err)
 	}
-	if meta, err := c.Stat(within5s(t), addr, block.Object{Bucket: "b", Key: "a"}, ""); err != nil || meta.Size != size {
+	if meta, err := c.Stat(inTime(t), addr, block.Object{Bucket: "b", Key: "a"}, ""); err != nil || meta.Size != size {
 		t.Errorf("Stat: %+v, %v", meta, err)
 	}
 	dst := make([]byte, testBlock)
-	read, err := c.Read(within5s(t), addr, &block.Read{Object: block.Object{Bucket: "b", Key: "a"}, Offset: 9, Size: -1}, dst)
+	read, err := c.Read(inTime(t), addr, &block.Read{Object: block.Object{Bucket: "b", Key: "a"}, Offset: 9, Size: -1}, dst)
 	if err != nil || read.N != len(dst) || read.Source != block.SourceStore || !bytes.Equal(dst, wholeObject("a", size)[9:9+testBlock]) {
 		t.Errorf("Read: %+v, %v", read, err)
 	}

@@ -13,7 +13,7 @@ import (
 
 func statuses(t *testing.T, client *Client, addr block.Addr, f *block.Fetch) (got []block.Status) {
 	t.Helper()
-	s, err := client.FetchFrom(within5s(t), addr, f)
+	s, err := client.FetchFrom(inTime(t), addr, f)
 	if err == nil {
 		err = drain(s, func(p block.Piece) { got = append(got, p.Status) })
 	}
@@ -38,12 +38,12 @@ func TestSE05_AGroupsBytesOnTheirWayAreBounded(t *testing.T) {
 	}
 	limit := pools.NewShares(math.MaxInt)
 	limit.SetLimitEach(20 * largeBlock)
-	server, addr := startServer(t, ServerOptions{GroupBytes: limit, SendTimeout: 300 * time.Millisecond}, reader)
+	server, addr := startServer(t, ServerOptions{GroupBytes: limit, SendTimeout: 2 * time.Second}, reader)
 	client := startClient(t, ClientOptions{}, &memory{})
 	other := startClient(t, ClientOptions{Identity: identity("other", "c1", "secret")}, &memory{})
 	slow := fetchLarge()
 	slow.Object.Key = "slow"
-	running, err := client.FetchFrom(within5s(t), addr, slow)
+	running, err := client.FetchFrom(inTime(t), addr, slow)
 	if err != nil {
 		t.Fatal(err)
 	}

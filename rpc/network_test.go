@@ -24,7 +24,6 @@ func fullReply(seq uint32) []byte {
 // A peer that goes away in the middle of a call, in whatever way, costs the call
 // and its connection, within the call's deadline, and nothing else.
 func TestPR18_APeerMayVanishInAnyWay(t *testing.T) {
-	const deadline = 150 * time.Millisecond
 	for name, tt := range map[string]struct {
 		peer func(c net.Conn, reply []byte)
 		want block.Outcome
@@ -45,6 +44,10 @@ func TestPR18_APeerMayVanishInAnyWay(t *testing.T) {
 			})
 			var m memory
 			client := startClient(t, ClientOptions{}, &m)
+			deadline := patience
+			if tt.want == block.OutcomeTimeout {
+				deadline = 150 * time.Millisecond
+			}
 			ctx, cancel := context.WithTimeout(context.Background(), deadline)
 			defer cancel()
 			begin := time.Now()
@@ -55,7 +58,7 @@ func TestPR18_APeerMayVanishInAnyWay(t *testing.T) {
 			if got := block.OutcomeOf(err, false); got != tt.want {
 				t.Errorf("outcome %d, want %d: %v", got, tt.want, err)
 			}
-			if took := time.Since(begin); took > deadline+5*time.Second {
+			if took := time.Since(begin); took > deadline+patience {
 				t.Errorf("it took %v", took)
 			}
 			eventually(t, "memory and connections are back", func() bool { return m.balanced() && client.Metrics().Conns == 0 })
@@ -63,16 +66,21 @@ func TestPR18_APeerMayVanishInAnyWay(t *testing.T) {
 	}
 }
 
-// trickle sends a byte each millisecond, for longer than anybody waits.
-func trickle(c net.Conn, reply []byte) {
+// trickle sends a byte each millisecond: a block takes a minute, for which nobody
+// waits.
+func trickle(c net.Conn, message []byte) { trickled(c, message) }
+
+// trickled trickles, and reports whether all was taken.
+func trickled(c net.Conn, message []byte) bool {
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
-	for i := range reply {
+	for i := range message {
 		<-tick.C
-		if _, err := c.Write(reply[i : i+1]); err != nil {
-			return
+		if _, err := c.Write(message[i : i+1]); err != nil {
+			return false
 		}
 	}
+	return true
 }
 
 func halfClose(c net.Conn, reply []byte) {
@@ -93,8 +101,9 @@ func TestRPC04_ACallerMayTrickleOrHalfClose(t *testing.T) {
 	server, addr := startServer(t, ServerOptions{ReceiveTimeout: 100 * time.Millisecond}, reader)
 	call := message(thriftCall, methodFetch, 1, appendFetch(nil,
 		identity("client", "c1", "secret").now.Load().request, fetchOf("a", testBlock, block.NewRun(0, 1)), 1, 0))
-	slow := dialRaw(t, addr)
-	trickle(slow, call)
+	if trickled(dialRaw(t, addr), message(thriftCall, methodFetch, 1, make([]byte, testBlock-100))) {
+		t.Error("a call that never ends was not cut off")
+	}
 	eventually(t, "the slow one is cut off", func() bool { return server.Metrics().Conns == 0 })
 	if reader.loans() != 0 {
 		t.Error("it was served")
@@ -102,7 +111,7 @@ func TestRPC04_ACallerMayTrickleOrHalfClose(t *testing.T) {
 	done := dialRaw(t, addr)
 	done.Write(call)
 	done.(*net.TCPConn).CloseWrite()
-	done.SetReadDeadline(time.Now().Add(5 * time.Second))
+	done.SetReadDeadline(time.Now().Add(patience))
 	if got, err := io.ReadAll(done); err != nil || len(got) < testBlock {
 		t.Errorf("half closed: %d bytes, %v", len(got), err)
 	}
@@ -127,7 +136,7 @@ func deaf(t *testing.T) block.Addr {
 	}
 	addr := block.Addr{Host: "127.0.0.1", Port: at.(*syscall.SockaddrInet4).Port}
 	for range 10 {
-		c, err := net.DialTimeout("tcp", addr.String(), 100*time.Millisecond)
+		c, err := net.DialTimeout("tcp", addr.String(), time.Second)
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			return addr
 		}
@@ -149,8 +158,8 @@ func TestPR18_AConnectionIsTriedOnceAndNotForLong(t *testing.T) {
 	}
 	defer client.Close()
 	begin := time.Now()
-	_, err = client.FetchFrom(within5s(t), addr, fetchOf("a", testBlock, block.NewRun(0, 1)))
-	if took := time.Since(begin); took < connectTimeout || took > connectTimeout+time.Second {
+	_, err = client.FetchFrom(inTime(t), addr, fetchOf("a", testBlock, block.NewRun(0, 1)))
+	if took := time.Since(begin); took < connectTimeout || took > patience-connectTimeout {
 		t.Errorf("given up after %v: %v", took, err)
 	}
 	if m := client.Metrics(); m.Dials != 1 || m.DialErrors != 1 || !block.OutcomeOf(err, false).Failed() {

@@ -42,17 +42,17 @@ func TestS65_ARefusalIsLoggedOnce(t *testing.T) {
 	}{
 		"heartbeat": {"cluster_token", func(t *testing.T, log *slog.Logger) func() error {
 			c := strangerOfDirectory(t, stranger, log)
-			return func() error { _, err := c.Heartbeat(within5s(t), placement.Heartbeat{}); return err }
+			return func() error { _, err := c.Heartbeat(inTime(t), placement.Heartbeat{}); return err }
 		}},
 		"lookup": {"cluster_token", func(t *testing.T, log *slog.Logger) func() error {
 			c := strangerOfDirectory(t, stranger, log)
-			return func() error { _, err := c.Lookup(within5s(t), []block.Route{block.TabletRoute(1)}); return err }
+			return func() error { _, err := c.Lookup(inTime(t), []block.Route{block.TabletRoute(1)}); return err }
 		}},
 		"fetch": {"cluster_token", func(t *testing.T, log *slog.Logger) func() error {
 			_, addr := startServer(t, ServerOptions{Logger: log}, whole(testBlock))
 			c := startClient(t, ClientOptions{Identity: stranger}, new(memory))
 			return func() error {
-				s, err := c.FetchFrom(within5s(t), addr, fetchOf("a", testBlock, block.Run{First: 0, Want: 1}))
+				s, err := c.FetchFrom(inTime(t), addr, fetchOf("a", testBlock, block.Run{First: 0, Want: 1}))
 				if err != nil {
 					return err
 				}
@@ -64,7 +64,7 @@ func TestS65_ARefusalIsLoggedOnce(t *testing.T) {
 			_, addr := startServer(t, ServerOptions{Logger: log}, whole(testBlock))
 			c := startClient(t, ClientOptions{Identity: stranger}, new(memory))
 			return func() error {
-				_, err := c.Stat(within5s(t), addr, block.Object{Store: "s3", Bucket: "b", Key: "a"}, "")
+				_, err := c.Stat(inTime(t), addr, block.Object{Store: "s3", Bucket: "b", Key: "a"}, "")
 				return err
 			}
 		}},
@@ -72,7 +72,7 @@ func TestS65_ARefusalIsLoggedOnce(t *testing.T) {
 			_, addr := startServer(t, ServerOptions{Logger: log, ReadToken: func() string { return "reading" }}, whole(testBlock))
 			guest := guestOf(t, "guess")
 			return func() error {
-				_, err := guest.Read(within5s(t), addr, &block.Read{Object: block.Object{Bucket: "b", Key: "a"}}, make([]byte, 9))
+				_, err := guest.Read(inTime(t), addr, &block.Read{Object: block.Object{Bucket: "b", Key: "a"}}, make([]byte, 9))
 				return err
 			}
 		}},
@@ -117,13 +117,13 @@ func TestS89_NoLookupBeforeTheClusterIsKnown(t *testing.T) {
 	addr := startDirectory(t, identity("fe", "c1", "secret"), newFakeDirectory("c1"))
 	c := startDirectoryClient(t, DirectoryClientOptions{Identity: identity("be", "", "secret"), Endpoints: []block.Addr{addr}})
 	routes := []block.Route{block.TabletRoute(1)}
-	if _, err := c.Lookup(within5s(t), routes); !errors.Is(err, errNotJoined) || c.Metrics().Calls != 0 {
+	if _, err := c.Lookup(inTime(t), routes); !errors.Is(err, errNotJoined) || c.Metrics().Calls != 0 {
 		t.Errorf("before: %v after %d calls", err, c.Metrics().Calls)
 	}
-	if _, err := c.Heartbeat(within5s(t), placement.Heartbeat{}); err != nil {
+	if _, err := c.Heartbeat(inTime(t), placement.Heartbeat{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Lookup(within5s(t), routes); err != nil {
+	if _, err := c.Lookup(inTime(t), routes); err != nil {
 		t.Errorf("after the first heartbeat: %v", err)
 	}
 }
@@ -143,7 +143,7 @@ func TestS24_WhatTheWireCannotCarryIsNobodysFailure(t *testing.T) {
 	} {
 		f := fetchOf("a", testBlock, block.Run{First: 0, Want: 1})
 		spoil(f)
-		_, err := c.FetchFrom(within5s(t), addr, f)
+		_, err := c.FetchFrom(inTime(t), addr, f)
 		if got := block.OutcomeOf(err, false); got != block.OutcomeUnsupported {
 			t.Errorf("%s: outcome %d of %v, want %d", name, got, err, block.OutcomeUnsupported)
 		}
@@ -161,16 +161,16 @@ func TestSE02_NothingConnectsToAddressesThatNoNodeHas(t *testing.T) {
 		"224.0.0.1", "ff02::1", "255.255.255.255", "",
 	} {
 		to := block.Addr{Host: host, Port: addr.Port}
-		_, err := client.FetchFrom(within5s(t), to, fetchOf("a", testBlock, block.NewRun(0, 1)))
+		_, err := client.FetchFrom(inTime(t), to, fetchOf("a", testBlock, block.NewRun(0, 1)))
 		if !errors.Is(err, errNoNode) || !block.OutcomeOf(err, false).Failed() {
 			t.Errorf("%q: %v", host, err)
 		}
 		places := startDirectoryClient(t, DirectoryClientOptions{Identity: identity("be", "c1", "secret"), Endpoints: []block.Addr{to}})
-		if _, err := places.Heartbeat(within5s(t), placement.Heartbeat{}); err == nil {
+		if _, err := places.Heartbeat(inTime(t), placement.Heartbeat{}); err == nil {
 			t.Errorf("%q is an FE", host)
 		}
 	}
-	if _, err := client.FetchFrom(within5s(t), block.Addr{Host: "127.0.0.1"}, fetchOf("a", testBlock, block.NewRun(0, 1))); !errors.Is(err, errNoNode) {
+	if _, err := client.FetchFrom(inTime(t), block.Addr{Host: "127.0.0.1"}, fetchOf("a", testBlock, block.NewRun(0, 1))); !errors.Is(err, errNoNode) {
 		t.Errorf("port 0: %v", err)
 	}
 	if n := server.Metrics().Accepts; n != 0 {
@@ -191,11 +191,11 @@ func TestS80_AHeartbeatHasNoEndlessNames(t *testing.T) {
 	for name, h := range map[string]placement.Heartbeat{
 		"host": {Host: long}, "group": {GroupName: long}, "unique id": {CloudUniqueID: long}, "version": {Version: long},
 	} {
-		if _, err := c.Heartbeat(within5s(t), h); !errors.Is(err, block.ErrInvalid) || !strings.Contains(err.Error(), "1024") {
+		if _, err := c.Heartbeat(inTime(t), h); !errors.Is(err, block.ErrInvalid) || !strings.Contains(err.Error(), "1024") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, err := c.Heartbeat(within5s(t), placement.Heartbeat{Host: long[1:]}); err != nil {
+	if _, err := c.Heartbeat(inTime(t), placement.Heartbeat{Host: long[1:]}); err != nil {
 		t.Errorf("a name of %d bytes: %v", maxName, err)
 	}
 }

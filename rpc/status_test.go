@@ -47,7 +47,7 @@ func TestPR27_EveryStatusHasItsClass(t *testing.T) {
 	client := startClient(t, ClientOptions{}, &memory{})
 	for sent, class := range want {
 		statuses <- sent
-		s, err := client.FetchFrom(within5s(t), addr, fetchOf("a", testBlock, block.NewRun(0, 1)))
+		s, err := client.FetchFrom(inTime(t), addr, fetchOf("a", testBlock, block.NewRun(0, 1)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -80,7 +80,7 @@ func TestPR27_TheServerSendsEveryStatus(t *testing.T) {
 	client := startClient(t, ClientOptions{}, &memory{})
 	for status := block.StatusNotFound; status <= block.StatusFailed; status++ {
 		statuses <- status
-		s, err := client.FetchFrom(within5s(t), addr, fetchOf("a", 16*testBlock, block.Run{Want: 0b1010}))
+		s, err := client.FetchFrom(inTime(t), addr, fetchOf("a", 16*testBlock, block.Run{Want: 0b1010}))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -106,7 +106,7 @@ func TestS13_AWrongByteNeverComesOutOfAStream(t *testing.T) {
 		_, addr := startServer(t, ServerOptions{}, reader)
 		var m memory
 		client := startClient(t, ClientOptions{}, &m)
-		s, err := client.FetchFrom(within5s(t), addr, fetchOf("a", size, block.NewRun(0, 3)))
+		s, err := client.FetchFrom(inTime(t), addr, fetchOf("a", size, block.NewRun(0, 3)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -137,7 +137,7 @@ func TestPR22_AReplyForAnotherVersionIsRefused(t *testing.T) {
 		_, addr := startServer(t, ServerOptions{}, reader)
 		var m memory
 		client := startClient(t, ClientOptions{}, &m)
-		s, err := client.FetchFrom(within5s(t), addr, fetchOf("a", size, block.NewRun(0, 1)))
+		s, err := client.FetchFrom(inTime(t), addr, fetchOf("a", size, block.NewRun(0, 1)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -170,16 +170,16 @@ func TestRR12_ALeavingServerSaysSoAtOnce(t *testing.T) {
 	go func() { served <- server.Serve() }() // ends with Shutdown
 	addr := addrOf(ln)
 	client := startClient(t, ClientOptions{}, &memory{})
-	slow, err := client.FetchFrom(within5s(t), addr, fetchOf("slow", testBlock, block.NewRun(0, 1)))
+	slow, err := client.FetchFrom(inTime(t), addr, fetchOf("slow", testBlock, block.NewRun(0, 1)))
 	if err != nil {
 		t.Fatal(err)
 	}
 	<-entered
 	stopped := make(chan error, 1)
-	go func() { stopped <- server.Shutdown(within5s(t)) }() // ends with the slow call
+	go func() { stopped <- server.Shutdown(inTime(t)) }() // ends with the slow call
 	eventually(t, "the server is leaving", server.leaving.Load)
 
-	s, err := client.FetchFrom(within5s(t), addr, fetchOf("a", testBlock, block.NewRun(0, 1)))
+	s, err := client.FetchFrom(inTime(t), addr, fetchOf("a", testBlock, block.NewRun(0, 1)))
 	if err == nil {
 		err = drain(s, func(p block.Piece) {
 			if p.Status != block.StatusGoingAway || p.Status.Outcome().Failed() {
@@ -190,7 +190,7 @@ func TestRR12_ALeavingServerSaysSoAtOnce(t *testing.T) {
 	if err != io.EOF {
 		t.Errorf("a call to a leaving server: %v", err)
 	}
-	if _, err := client.Stat(within5s(t), addr, block.Object{Bucket: "b", Key: "k"}, ""); block.OutcomeOf(err, false) != block.OutcomeBusy {
+	if _, err := client.Stat(inTime(t), addr, block.Object{Bucket: "b", Key: "k"}, ""); block.OutcomeOf(err, false) != block.OutcomeBusy {
 		t.Errorf("Stat of a leaving server: %v", err)
 	}
 	select {
@@ -227,7 +227,7 @@ func TestRR12_ShutdownDoesNotWaitForEver(t *testing.T) {
 	served := make(chan error, 1)
 	go func() { served <- server.Serve() }() // ends with Shutdown
 	client := startClient(t, ClientOptions{}, &memory{})
-	s, err := client.FetchFrom(within5s(t), addrOf(ln), fetchOf("a", testBlock, block.NewRun(0, 1)))
+	s, err := client.FetchFrom(inTime(t), addrOf(ln), fetchOf("a", testBlock, block.NewRun(0, 1)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -255,7 +255,7 @@ func TestBP04_AServerMayStopBeforeItHasBegun(t *testing.T) {
 		}
 		served := make(chan error, 1)
 		go func() { served <- server.Serve() }() // ends with Shutdown
-		if err := server.Shutdown(within5s(t)); err != nil {
+		if err := server.Shutdown(inTime(t)); err != nil {
 			t.Errorf("Shutdown: %v", err)
 		}
 		if err := <-served; err != nil {

@@ -222,7 +222,7 @@ func (s *stream) calmLocked() {
 func (s *stream) hurryLocked(why error) {
 	grace := drainGrace
 	if !s.mu.paying {
-		grace = cancelGrace
+		grace = s.client.grace
 		if why != context.DeadlineExceeded {
 			s.client.cancel(s.addr, s.callID)
 		}

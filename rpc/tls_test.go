@@ -107,7 +107,7 @@ func startTLS(t testing.TB, o TLSOptions, allowed ...string) *TLS {
 
 // fetchSome fetches one block and returns what became of it.
 func fetchSome(t *testing.T, client *Client, addr block.Addr) error {
-	s, err := client.FetchFrom(within5s(t), addr, fetchOf("a", 2*testBlock+100, block.NewRun(0, 3)))
+	s, err := client.FetchFrom(inTime(t), addr, fetchOf("a", 2*testBlock+100, block.NewRun(0, 3)))
 	if err != nil {
 		return err
 	}
@@ -142,12 +142,13 @@ func TestS65_NodesSpeakMutualTLS(t *testing.T) {
 	var m memory
 	mine := startTLS(t, ca.sign(t, t.TempDir(), nil))
 	client := startClient(t, ClientOptions{TLS: mine}, &m)
+	client.grace = patience
 	for range 3 {
 		if err := fetchSome(t, client, addr); err != nil {
 			t.Fatal(err)
 		}
 	}
-	s, err := client.FetchFrom(within5s(t), addr, fetchOf("slow", testBlock, block.NewRun(0, 1)))
+	s, err := client.FetchFrom(inTime(t), addr, fetchOf("slow", testBlock, block.NewRun(0, 1)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -230,7 +231,7 @@ func TestLC10_WithinTLSLeasesAreCopiedByTheirOwner(t *testing.T) {
 	client := startClient(t, ClientOptions{TLS: startTLS(t, ca.sign(t, t.TempDir(), nil))}, &memory{})
 	f := fetchOf("a", size, block.NewRun(0, 1))
 	f.BlockSize = size
-	s, err := client.FetchFrom(within5s(t), addr, f)
+	s, err := client.FetchFrom(inTime(t), addr, f)
 	if err == nil {
 		err = drain(s, func(p block.Piece) {
 			if !bytes.Equal(p.Buf.Bytes(), want) {
@@ -246,6 +247,8 @@ func TestLC10_WithinTLSLeasesAreCopiedByTheirOwner(t *testing.T) {
 func TestS65_WhoseCertificateIsBelieved(t *testing.T) {
 	ours, theirs := newAuthority(t, "ours"), newAuthority(t, "theirs")
 	good := func() TLSOptions { return ours.sign(t, t.TempDir(), nil, theirs) }
+	expired := NewTLS(ours.sign(t, t.TempDir(), func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Minute) }))
+	expired.SetEnabled(true)
 	for name, tt := range map[string]struct {
 		server, client *TLS
 		says           string // "" is welcome
@@ -261,8 +264,7 @@ func TestS65_WhoseCertificateIsBelieved(t *testing.T) {
 		"the server's name is not allowed": {startTLS(t, good()), startTLS(t, good(), "fe*", "be2.example"), `["node" "be1.example"]`},
 		"the client's name is not allowed": {startTLS(t, good(), "fe*"), startTLS(t, good()), "bad certificate"},
 		"the server's has expired": {
-			startTLS(t, ours.sign(t, t.TempDir(), func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Minute) })),
-			startTLS(t, good()), "expired"},
+			expired, startTLS(t, good()), "expired"},
 		"the client's is for something else": {
 			startTLS(t, good()),
 			startTLS(t, ours.sign(t, t.TempDir(), func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageCodeSigning} })),
@@ -376,7 +378,7 @@ func TestS65_CertificatesAreReplacedWithoutDroppingCalls(t *testing.T) {
 	}
 	_, addr := startServer(t, ServerOptions{TLS: theirs, Logger: slog.New(slog.DiscardHandler)}, reader)
 	client := startClient(t, ClientOptions{TLS: ours}, &memory{})
-	slow, err := client.FetchFrom(within5s(t), addr, fetchOf("slow", 2*testBlock+100, block.NewRun(0, 3)))
+	slow, err := client.FetchFrom(inTime(t), addr, fetchOf("slow", 2*testBlock+100, block.NewRun(0, 3)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -444,14 +446,14 @@ func TestS65_BEAndFESpeakTLSToo(t *testing.T) {
 	go func() { served <- s.Serve() }() // ends with Shutdown
 	o := DirectoryClientOptions{Identity: identity("be", "", "secret"), Endpoints: []block.Addr{addrOf(ln)}}
 	plain := startDirectoryClient(t, o)
-	if _, err := plain.Heartbeat(within5s(t), placement.Heartbeat{}); !errors.Is(err, block.ErrRefused) {
+	if _, err := plain.Heartbeat(inTime(t), placement.Heartbeat{}); !errors.Is(err, block.ErrRefused) {
 		t.Errorf("a plain heartbeat: %v", err)
 	}
 	o.TLS = startTLS(t, ca.sign(t, t.TempDir(), nil))
-	if _, err := startDirectoryClient(t, o).Heartbeat(within5s(t), placement.Heartbeat{}); err != nil {
+	if _, err := startDirectoryClient(t, o).Heartbeat(inTime(t), placement.Heartbeat{}); err != nil {
 		t.Errorf("a heartbeat: %v", err)
 	}
-	if err := errors.Join(s.Shutdown(within5s(t)), <-served); err != nil {
+	if err := errors.Join(s.Shutdown(inTime(t)), <-served); err != nil {
 		t.Error(err)
 	}
 }

@@ -36,7 +36,7 @@ func TestS89_TraceAndQueueWaitTravel(t *testing.T) {
 	for _, want := range []string{trace, "", trace} { // on one connection
 		f := fetchOf("a", testBlock, block.NewRun(0, 1))
 		f.Trace = want
-		s, err := c.FetchFrom(within5s(t), addr, f)
+		s, err := c.FetchFrom(inTime(t), addr, f)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -53,7 +53,7 @@ func TestS89_TraceAndQueueWaitTravel(t *testing.T) {
 	}
 	long := fetchOf("a", testBlock, block.NewRun(0, 1))
 	long.Trace = strings.Repeat("x", maxName+1)
-	if _, err := c.FetchFrom(within5s(t), addr, long); !errors.Is(err, block.ErrInvalid) {
+	if _, err := c.FetchFrom(inTime(t), addr, long); !errors.Is(err, block.ErrInvalid) {
 		t.Errorf("a traceparent without end: %v", err)
 	}
 
@@ -62,7 +62,7 @@ func TestS89_TraceAndQueueWaitTravel(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := trace
-	got, err := generated.FetchBlocks(within5s(t), &headstart.FetchRequest{
+	got, err := generated.FetchBlocks(inTime(t), &headstart.FetchRequest{
 		Base: identity("client", "c1", "secret").now.Load().base(request), Object: &headstart.Object{Key: "a"}, Version: "v1",
 		Size: testBlock, BlockSize: testBlock, Ranges: []*headstart.Range{{Count: 1}}, Traceparent: &text,
 	})

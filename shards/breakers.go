@@ -40,6 +40,8 @@ type node struct {
 	// evicted is set while the circuit has not closed since a tablet evicted the
 	// address (S20).
 	evicted atomic.Bool
+	// vouched is set once the address has answered a greeting.
+	vouched atomic.Bool
 	// latency is nil until the address has answered.
 	latency atomic.Pointer[Latency]
 }
@@ -137,11 +139,30 @@ func (b *Breakers) Silent(a block.Addr) bool {
 	return true
 }
 
-// Quiet reports whether a call to a has been given up since the address last
-// answered one.
-func (b *Breakers) Quiet(a block.Addr) bool {
+// Quiet reports whether a call to a was given up, that long ago or longer, and the
+// address has answered none since.
+func (b *Breakers) Quiet(a block.Addr, lasting time.Duration) bool {
 	n, ok := b.nodes.Load(a)
-	return ok && n.quiet.sinceMS() != 0
+	if !ok {
+		return false
+	}
+	since := n.quiet.sinceMS()
+	return since != 0 && b.clock.nowMS()-since >= lasting.Milliseconds()
+}
+
+// Vouch notes that a has just answered a call that asked for no block: reads may
+// expect an answer of it, though they have not asked it yet.
+func (b *Breakers) Vouch(a block.Addr) {
+	if n := b.node(a, b.clock.nowMS()); n != nil {
+		n.vouched.Store(true)
+		n.quiet.answered()
+	}
+}
+
+// Vouched reports whether a has been vouched for.
+func (b *Breakers) Vouched(a block.Addr) bool {
+	n, ok := b.nodes.Load(a)
+	return ok && n.vouched.Load()
 }
 
 // NoteRace tells whether the call to a won its race against object storage.

@@ -329,14 +329,17 @@ func TestS28_SilenceNeedsItsTimeAndEndsWithAnyAnswer(t *testing.T) {
 		block.OutcomeUnsupported, block.OutcomeCorrupt} {
 		inBubble(t, func(w *world) {
 			a := addr("a")
-			if w.peers.Silent(a) || w.peers.Quiet(a) {
+			if w.peers.Silent(a) || w.peers.Quiet(a, 0) {
 				t.Fatal("an address that was never called is silent")
 			}
 			w.call("a", block.OutcomeCancelled)
-			if !w.peers.Quiet(a) {
+			if !w.peers.Quiet(a, 0) {
 				t.Fatal("a call without an answer goes unnoticed")
 			}
 			time.Sleep(999 * time.Millisecond)
+			if !w.peers.Quiet(a, 999*time.Millisecond) || w.peers.Quiet(a, time.Second) {
+				t.Fatal("it has been quiet for 999 ms")
+			}
 			w.call("a", block.OutcomeCancelled)
 			if w.peers.Silent(a) {
 				t.Fatal("silent too early")
@@ -346,7 +349,7 @@ func TestS28_SilenceNeedsItsTimeAndEndsWithAnyAnswer(t *testing.T) {
 				t.Fatal("not silent after 1000 ms")
 			}
 			w.call("a", answer)
-			if w.peers.Silent(a) || w.peers.Quiet(a) {
+			if w.peers.Silent(a) || w.peers.Quiet(a, 0) {
 				t.Fatalf("silent after outcome %d", answer)
 			}
 			w.set.SilenceProbeMS.Store(10)

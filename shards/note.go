@@ -86,7 +86,8 @@ func (d *draft) noteGroup(began uint64, asked Snapshot, results []Result, r rule
 		group := d.list[i].peer.Value().group
 		switch {
 		case res.Outcome == block.OutcomeHit:
-			d.lastGroup, d.allMiss, d.stamp = group, 0, began
+			// In a cooldown only a GET that is late asks: what it has found ends that.
+			d.lastGroup, d.allMiss, d.cooldownUntilMS, d.stamp = group, 0, 0, began
 		case res.Outcome == block.OutcomeMiss && d.lastGroup != "" && group == d.lastGroup:
 			d.lastGroup, d.stamp = "", began
 		}

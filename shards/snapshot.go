@@ -33,7 +33,8 @@ type Snapshot struct {
 // State returns what to do.
 func (s Snapshot) State() State { return s.state }
 
-// Len returns the number of candidates; it is 0 but for Ready and Slow.
+// Len returns the number of candidates; it is not 0 for Ready and Slow, and
+// may be anything in Cooldown.
 func (s Snapshot) Len() int {
 	if s.tablet == nil {
 		return 0

@@ -101,9 +101,6 @@ func (t *Table) Candidates(r block.Route) Snapshot {
 
 // examine is Candidates for a tablet of which something is to be left out.
 func (t *Table) examine(tb *tablet, now int64) Snapshot {
-	if tb.cooldownUntilMS > now {
-		return Snapshot{state: Cooldown}
-	}
 	s := Snapshot{tablet: tb, state: Ready, near: t.settings.LocationPreference.Load()}
 	expiry := t.settings.expiryMS()
 	ejecting := t.settings.SlowPeerEjection.Load() && now < t.breakers.slowUntil.Load()
@@ -117,6 +114,8 @@ func (t *Table) examine(tb *tablet, now int64) Snapshot {
 		}
 	}
 	switch all := tb.all(); {
+	case tb.cooldownUntilMS > now:
+		s.state = Cooldown
 	case s.gone == all:
 		return Snapshot{state: Empty}
 	case s.gone|s.slow == all:

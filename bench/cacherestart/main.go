@@ -17,6 +17,7 @@ func main() {
 	var p plan
 	flag.IntVar(&p.blocks, "blocks", 262_144, "how many blocks the cache holds")
 	flag.IntVar(&p.size, "size", 64<<10, "their size in bytes")
+	flag.IntVar(&p.waiting, "waiting", 1024, "how many of them may wait to be written, at least 4")
 	flag.DurationVar(&p.load, "load", 2*time.Second, "how long readers and writers are at work before the kill")
 	tmp := flag.String("tmp", "", "directory on the disk to measure")
 	victim := flag.String("victim", "", "be the process that is killed, on this directory")
@@ -50,7 +51,7 @@ func start(p plan, tmp, victim string) (err error) {
 
 // args are those of the victim.
 func (p plan) args(dir string) []string {
-	return []string{"-victim", dir, "-blocks", fmt.Sprint(p.blocks), "-size", fmt.Sprint(p.size), "-load", p.load.String()}
+	return []string{"-victim", dir, "-blocks", fmt.Sprint(p.blocks), "-size", fmt.Sprint(p.size), "-waiting", fmt.Sprint(p.waiting), "-load", p.load.String()}
 }
 
 // run lets the victim work, kills it in the middle of that, and looks at what it

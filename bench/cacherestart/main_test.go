@@ -21,14 +21,15 @@ func TestS53_RR07_RR10_KilledUnderLoad(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := plan{blocks: 4096, size: 64 << 10, load: 300 * time.Millisecond}
+	p := plan{blocks: 4096, size: 64 << 10, waiting: 64, load: 300 * time.Millisecond}
 	dir := t.TempDir()
 	r, err := p.run(exec.Command(exe, p.args(dir)...), dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Log(r)
-	if err := r.verdict(); err != nil || r.complete < p.blocks/2 || r.live > 10*time.Second {
+	r.complete -= p.waiting // so many may have pushed others out since the victim has counted
+	if err := r.verdict(); err != nil || r.complete < p.blocks/2 || r.live > time.Minute {
 		t.Errorf("%v: %v", err, r)
 	}
 }

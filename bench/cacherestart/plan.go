@@ -24,7 +24,9 @@ const perObject = 64
 // plan is a run: a cache with room for so many blocks of one size.
 type plan struct {
 	blocks, size int
-	load         time.Duration
+	// waiting is how many blocks may wait to be written.
+	waiting int
+	load    time.Duration
 }
 
 func (p plan) options(dir string) blockcache.Options {
@@ -32,6 +34,7 @@ func (p plan) options(dir string) blockcache.Options {
 	return blockcache.Options{
 		Paths:     []blockcache.Path{{Dir: dir, TotalBytes: need + need/64 + int64(p.blocks)*80 + 4<<20}},
 		BlockSize: int64(p.size), Logger: slog.New(slog.DiscardHandler),
+		WriteQueueBytes: int64(p.waiting) * int64(p.size), IOTimeout: time.Minute, // a disk may be as slow as it is
 	}
 }
 
@@ -59,7 +62,7 @@ func (p plan) beVictim(dir string, out io.Writer) error {
 	w := victim{plan: p, cache: c, next: new(atomic.Int64)}
 	for int(w.next.Load()) < p.blocks {
 		w.offer()
-		if w.next.Load()%256 == 0 {
+		if w.next.Load()%int64(p.waiting/4) == 0 {
 			if err := c.Flush(context.Background()); err != nil {
 				return err
 			}
@@ -118,18 +121,21 @@ func (w *victim) read() {
 	}
 }
 
-// lastTold reads what the victim prints, kills it some time after it has begun
-// its work, and returns the last number.
+// lastTold reads what the victim prints, kills it some time after it has told the
+// first number, and returns the last one.
 func lastTold(out io.Reader, load time.Duration, kill func() error) (last int, err error) {
 	lines := bufio.NewScanner(out)
 	if !lines.Scan() || lines.Text() != "loaded" {
 		return 0, errors.Join(fmt.Errorf("the victim says %q", lines.Text()), lines.Err(), kill())
 	}
-	timer := time.AfterFunc(load, func() { _ = kill() })
-	defer timer.Stop()
+	var timer *time.Timer
 	for lines.Scan() {
 		if _, err := fmt.Sscan(lines.Text(), &last); err != nil {
 			return 0, errors.Join(err, kill())
+		}
+		if timer == nil {
+			timer = time.AfterFunc(load, func() { _ = kill() })
+			defer timer.Stop()
 		}
 	}
 	return last, lines.Err()

@@ -1,8 +1,10 @@
 // Command fescale measures an FE with many backends and tablets: what a
 // heartbeat and a look-up take, what the tablets cost in memory, and how long a
-// plan takes when a backend joins. There is no network in it.
+// plan takes when a backend joins. There is no network in it, but with -headstart:
+// then the FE is a process, which the backends report to over Kitex.
 //
 //	go run ./bench/fescale -backends 1000 -tablets 1000000
+//	go run ./bench/fescale -headstart bin/headstart
 package main
 
 import (
@@ -27,8 +29,16 @@ func main() {
 	backends := flag.Int("backends", 1000, "number of backends, in four groups")
 	tablets := flag.Int("tablets", 1_000_000, "number of tablets")
 	lookFor := flag.Duration("lookups", 2*time.Second, "how long look-ups are measured")
+	program := flag.String("headstart", "", "the program to run an FE with; empty measures without a network")
+	every := flag.Duration("every", time.Second, "how often each backend reports, with -headstart")
 	flag.Parse()
-	if err := measure(context.Background(), *backends, *tablets, *lookFor); err != nil {
+	var err error
+	if *program == "" {
+		err = measure(context.Background(), *backends, *tablets, *lookFor)
+	} else {
+		err = network(context.Background(), *program, *backends, *tablets, *every, 5**lookFor)
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "fescale:", err)
 		os.Exit(1)
 	}

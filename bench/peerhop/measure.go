@@ -121,7 +121,8 @@ func (s *serving) usage() (u usage, err error) {
 		return u, err
 	}
 	own := usageOfSelf()
-	return usage{u.CPU + own.CPU, u.Allocated + own.Allocated, u.Longest}, nil
+	u.CPU, u.Allocated = u.CPU+own.CPU, u.Allocated+own.Allocated
+	return u, nil
 }
 
 // run lets the workers of one way fetch blocks for a while.

@@ -7,12 +7,10 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
-	"sync"
 	"sync/atomic"
 	"text/tabwriter"
 	"time"
@@ -30,6 +28,8 @@ const (
 	capacity    = int(time.Second / deviceTime * deviceCalls)
 	// callSize is the block of a call: small, so that the device is the limit.
 	callSize = 4 << 10
+	// queueTimeout is how long a call may wait for the device.
+	queueTimeout = 100 * time.Millisecond
 )
 
 // device is a Reader behind a pool: each call of it takes its time.
@@ -59,6 +59,7 @@ func (d *device) ServeBlocks(ctx context.Context, from block.Node, f *block.Fetc
 	case err != nil:
 		status = block.StatusFailed
 	}
+	reply.Waited = time.Since(came)
 	answer := block.Answer{Index: f.Run.First, Status: status}
 	if status == block.StatusData {
 		answer.Lease = block.NewLease(keeper{}, 0, d.data, d.crc)
@@ -94,12 +95,6 @@ type phase struct {
 	lasts time.Duration
 }
 
-// outcome is how one call ended.
-type outcome struct {
-	status block.Status
-	took   time.Duration
-}
-
 // overload is the open load: calls come at random, whatever became of those
 // before them.
 func overload(args []string) error {
@@ -120,7 +115,8 @@ func overload(args []string) error {
 	}
 	fmt.Printf("a device that does %d calls a second, %d at a time; open load, Poisson\n\n", capacity, deviceCalls)
 	t := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "policy\tload\toffered/s\tserved/s\tp50\tp99\trejected after p50\tp99\tmax wait served\tfailed\tcores used\t")
+	fmt.Fprintln(t, "\t\t\tserved\t\t\t\trejected\tlate: queue\tserver\t\tcaller\t\ttimers late\t\tcalls late\t\t\t")
+	fmt.Fprintln(t, "policy\tload\toffered/s\ta second\tp50\tp99\tmax wait\t\tmax\tp99\tmax\tp99\tmax\tserver p99\tcaller p99\tp99\tfailed\tcores\t")
 	for _, policy := range list(*policies) {
 		for _, load := range list(*loads) {
 			times, err := strconv.ParseFloat(load, 64)
@@ -151,140 +147,61 @@ func overloadOnce(t io.Writer, policy string, phases []phase, profiles string) e
 		return err
 	}
 	defer s.stop()
-	to, err := parse(s.hello.Addrs["hop"])
-	if err != nil {
-		return err
-	}
-	buffers, err := pools.NewBuffers(pools.BuffersOptions{Name: "blocks", BlockSize: callSize})
-	if err != nil {
-		return err
-	}
-	f, err := newFleet(buffers.Get)
+	f, err := newCrowd(s.hello.Addrs["hop"])
 	if err != nil {
 		return err
 	}
 	defer f.close()
-	f.connect(to)
+	var own ruler
+	go own.run() // ends with the process
 	before, err := s.usage()
 	if err != nil {
 		return err
 	}
 	for _, p := range phases {
+		own.p99()
 		began := time.Now()
-		all := f.offer(to, p)
+		all, made := f.offer(p)
 		u, err := s.usage()
 		if err != nil {
 			return err
 		}
 		cores := (u.CPU - before.CPU).Seconds() / time.Since(began).Seconds()
 		before = u
-		served, rejected, failed := split(all)
-		fmt.Fprintf(t, "%s\t%s %.1fx\t%.0f\t%.0f\t%s\t%s\t%s\t%s\t%s\t%d\t%.2f\t\n", policy, p.name, p.times,
+		served, held, seen, rejected, failed := split(all, policy)
+		fmt.Fprintf(t, "%s\t%s %.1fx\t%.0f\t%.0f\t%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t%.2f\t\n", policy, p.name, p.times,
 			float64(len(all))/p.lasts.Seconds(), float64(len(served))/p.lasts.Seconds(),
-			at(served, 50), at(served, 99), at(rejected, 50), at(rejected, 99), u.Longest.Round(100*time.Microsecond), failed, cores)
+			at(served, 50), at(served, 99), short(u.Longest), rejected, short(u.Late), at(held, 99), at(held, 100), at(seen, 99), at(seen, 100),
+			short(u.Timers), short(own.p99()), at(made, 99), failed, cores)
 	}
 	return nil
 }
 
-// fleet is the nodes that call, each with no more connections than a node has to
-// another by default.
-type fleet struct{ nodes []*rpc.Client }
-
-const (
-	fleetSize = 8
-	fleetConn = 256
-)
-
-func newFleet(alloc func(int) (*block.Buf, error)) (*fleet, error) {
-	f := &fleet{}
-	for i := range fleetSize {
-		c, err := rpc.NewClient(rpc.ClientOptions{
-			Identity: identity(fmt.Sprint("client", i)), Alloc: alloc, MaxConnsPerAddr: fleetConn, ConnectTimeout: time.Second,
-		})
-		if err != nil {
-			f.close()
-			return nil, err
-		}
-		f.nodes = append(f.nodes, c)
+// split sorts out what became of the calls of a phase: how long those served took,
+// and how late the others were told, by what the server and by what the caller
+// has seen of it. An adaptive queue has its second, shorter time only once it
+// counts as overloaded: those that came before are left out of what was late.
+func split(all []outcome, policy string) (served, held, seen []time.Duration, rejected, failed int) {
+	due, from := queueTimeout, time.Duration(0)
+	if policy == "adaptive" {
+		due, from = queueTimeout/10, 2*queueTimeout
 	}
-	return f, nil
-}
-
-func (f *fleet) close() {
-	for _, c := range f.nodes {
-		c.Close()
-	}
-}
-
-// connect makes the connections that an overload needs: it is the queue that is
-// to be measured.
-func (f *fleet) connect(to block.Addr) {
-	var wg sync.WaitGroup
-	for _, c := range f.nodes {
-		for range fleetConn {
-			wg.Go(func() { callOnce(c, to) }) // ends with its call
-		}
-	}
-	wg.Wait()
-}
-
-// offer makes the calls of one phase and waits for their answers.
-func (f *fleet) offer(to block.Addr, p phase) (all []outcome) {
-	var mu sync.Mutex
-	var wg sync.WaitGroup
-	rate := p.times * float64(capacity)
-	start, n := time.Now(), 0
-	for next := time.Duration(0); next < p.lasts; n++ {
-		next += time.Duration(rand.ExpFloat64() * float64(time.Second) / rate)
-		time.Sleep(next - time.Since(start))
-		c := f.nodes[n%len(f.nodes)]
-		wg.Go(func() {
-			o := callOnce(c, to)
-			mu.Lock()
-			defer mu.Unlock()
-			all = append(all, o)
-		})
-	}
-	wg.Wait()
-	return all
-}
-
-// callOnce makes a call; one without an answer has no status.
-func callOnce(c *rpc.Client, to block.Addr) (o outcome) {
-	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
-	defer cancel()
-	begin := time.Now()
-	s, err := c.FetchFrom(ctx, to, &block.Fetch{
-		Object: theObject(), Meta: block.Meta{Size: callSize, Version: block.Immutable}, BlockSize: callSize, Run: block.NewRun(0, 1),
-	})
-	if err != nil {
-		return o
-	}
-	defer s.Close()
-	piece, err := s.Next()
-	if err != nil {
-		return o
-	}
-	if piece.Buf != nil {
-		piece.Buf.Release()
-	}
-	return outcome{piece.Status, time.Since(begin)}
-}
-
-func split(all []outcome) (served, rejected []time.Duration, failed int) {
 	for _, o := range all {
-		switch o.status {
-		case 0:
+		switch {
+		case o.status == 0:
 			failed++
-		case block.StatusData:
+		case o.status == block.StatusData:
 			served = append(served, o.took)
 		default:
-			rejected = append(rejected, o.took)
+			if rejected++; o.came >= from {
+				held, seen = append(held, o.held-due), append(seen, o.took-due)
+			}
 		}
 	}
 	slices.Sort(served)
-	slices.Sort(rejected)
-	return served, rejected, failed
+	slices.Sort(held)
+	slices.Sort(seen)
+	return served, held, seen, rejected, failed
 }
 
 // at is a percentile for a table.
@@ -292,8 +209,10 @@ func at(all []time.Duration, percent int) string {
 	if len(all) == 0 {
 		return "-"
 	}
-	return all[min(len(all)*percent/100, len(all)-1)].Round(100 * time.Microsecond).String()
+	return short(all[min(len(all)*percent/100, len(all)-1)])
 }
+
+func short(d time.Duration) string { return d.Round(100 * time.Microsecond).String() }
 
 // serveDevice is the serving process of an overload.
 func serveDevice(args []string) error {
@@ -312,7 +231,7 @@ func serveDevice(args []string) error {
 	}
 	rpc.LogKitex(slog.New(slog.DiscardHandler))
 	queue, err := pools.NewQueue(pools.QueueOptions{
-		Name: "peer fetch", Workers: deviceCalls, MaxQueue: 4096, Timeout: 100 * time.Millisecond, Adaptive: *policy == "adaptive",
+		Name: "peer fetch", Workers: deviceCalls, MaxQueue: 4096, Timeout: queueTimeout, Adaptive: *policy == "adaptive",
 	})
 	if err != nil {
 		return err
@@ -328,9 +247,12 @@ func serveDevice(args []string) error {
 		return err
 	}
 	go s.Serve() // ends with the process
+	var own ruler
+	go own.run() // ends with the process
 	return answer(hello{Addrs: map[string]string{"hop": ln.Addr().String()}}, func() usage {
 		u := usageOfSelf()
 		u.Longest = time.Duration(d.longest.Swap(0))
+		u.Late, u.Timers = queue.Metrics().MostLate, own.p99()
 		return u
 	})
 }

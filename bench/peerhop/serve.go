@@ -59,8 +59,10 @@ type usage struct {
 	// its heap has handed out so far.
 	CPU       time.Duration
 	Allocated uint64
-	// Longest is the longest wait since the last answer, in an overload.
-	Longest time.Duration
+	// Longest is the longest wait of a call that was served since the last answer
+	// in an overload, Late how long the queue kept one at most that it should have
+	// rejected, Timers how late the process's timers were, but for one in a hundred.
+	Longest, Late, Timers time.Duration
 }
 
 func usageOfSelf() usage {

@@ -86,9 +86,7 @@ type body struct {
 // one piece, not all that follow.
 func (b *body) Write(p []byte) (int, error) {
 	if b.start.IsZero() {
-		n, err := b.ResponseWriter.Write(p)
-		b.injector.bytes.Add(int64(n))
-		return n, err
+		return b.write(p)
 	}
 	done := 0
 	for done < len(p) {
@@ -97,14 +95,22 @@ func (b *body) Write(p []byte) (int, error) {
 		if !sleepUntil(b.ctx, due) {
 			return done, b.ctx.Err()
 		}
-		n, err := b.ResponseWriter.Write(piece)
+		n, err := b.write(piece)
 		done, b.sent = done+n, b.sent+int64(n)
-		b.injector.bytes.Add(int64(n))
 		if err != nil {
 			return done, err
 		}
 	}
 	return done, nil
+}
+
+// write counts bytes before they leave, so that a client which has them all finds
+// them counted, and takes back those that did not.
+func (b *body) write(p []byte) (int, error) {
+	b.injector.bytes.Add(int64(len(p)))
+	n, err := b.ResponseWriter.Write(p)
+	b.injector.bytes.Add(int64(n - len(p)))
+	return n, err
 }
 
 // sleepUntil reports whether t came before ctx ended.

@@ -19,7 +19,7 @@ const (
 	formIDs       = "compute group ids separated by commas, or nothing"
 	formNetworks  = "networks as 10.0.0.0/8 or addresses, separated by commas, or nothing"
 	formUsers     = "name:password, or name:password:read for one who may look only, several separated by commas (which are in no password, nor are colons), or nothing"
-	formStore     = "etcd://host:2379,host:2379/prefix (the prefix is headstart without one), or nothing"
+	formStore     = "etcd://host:2379,host:2379/prefix (the prefix is headstart without one), etcds:// for TLS, or nothing"
 	formURL       = "a URL as https://host:port, or nothing"
 )
 
@@ -108,9 +108,9 @@ func isNetwork(s string) bool {
 }
 
 func isStore(s string) bool {
-	rest, ok := strings.CutPrefix(s, "etcd://")
+	scheme, rest, _ := strings.Cut(s, "://")
 	hosts, _, _ := strings.Cut(rest, "/")
-	return s == "" || ok && hosts != "" && isEndpoints(hosts)
+	return s == "" || (scheme == "etcd" || scheme == "etcds") && hosts != "" && isEndpoints(hosts)
 }
 
 func isUsers(s string) bool { return each(s, isUser) }

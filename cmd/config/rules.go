@@ -1,6 +1,9 @@
 package config
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // rule is something that must hold between two keys. Rules of keys that the
 // node does not have are left out.
@@ -21,6 +24,9 @@ func together(a, b Value) bool { return (a.text == "") == (b.text == "") }
 // needs: the switch a is off or b is given.
 func needs(a, b Value) bool { return !a.Bool() || b.text != "" }
 
+// overTLS: a is not given, or the store b is reached by TLS.
+func overTLS(a, b Value) bool { return a.text == "" || strings.HasPrefix(b.text, "etcds://") }
+
 // differ is for ports: two that the system chooses (0) or that are off are
 // not the same.
 func differ(a, b Value) bool { return a.num <= 0 || a.num != b.num }
@@ -32,6 +38,7 @@ func rules() []rule {
 		lateRefusal = "the requester has given up before it hears of the rejection, and takes it for a failure"
 		pair        = "want both or neither"
 		onePort     = "want different ports"
+		etcds       = "it is for an fe_store that begins with etcds://"
 		tls         = "enable_peer_tls = true needs it"
 	)
 	return []rule{
@@ -47,6 +54,10 @@ func rules() []rule {
 		{"s3_get_idle_timeout_ms", "s3_get_timeout_ms", atMost, false, "the first never comes to bear"},
 		{"s3_access_key", "s3_secret_key", together, true, pair},
 		{"query_tls_cert_path", "query_tls_key_path", together, true, pair},
+		{"fe_store_tls_cert_path", "fe_store_tls_key_path", together, true, pair},
+		{"fe_store_user", "fe_store_password", together, true, pair},
+		{"fe_store_tls_ca_path", "fe_store", overTLS, true, etcds},
+		{"fe_store_tls_cert_path", "fe_store", overTLS, true, etcds},
 		{"enable_peer_tls", "peer_tls_ca_path", needs, true, tls},
 		{"enable_peer_tls", "peer_tls_cert_path", needs, true, tls},
 		{"enable_peer_tls", "peer_tls_key_path", needs, true, tls},

@@ -12,6 +12,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"strings"
 	"time"
@@ -161,8 +162,31 @@ func (c *command) parse(args []string, token string, stderr io.Writer) (*session
 		}
 		token = strings.TrimSpace(string(text))
 	}
+	if err := s.check(c.name, be.Value.String()); err != nil {
+		return nil, err
+	}
 	s.client = newClient(be.Value.String(), token)
 	return s, nil
+}
+
+// check looks at flags whose values no node would see.
+func (s *session) check(name, be string) error {
+	nodes := []string{be}
+	if name == "doctor" {
+		nodes = strings.Split(be, ",")
+	}
+	if s.fe != "" {
+		nodes = append(nodes, s.fe)
+	}
+	for _, addr := range nodes {
+		if host, port, err := net.SplitHostPort(addr); err != nil || host == "" || port == "" {
+			return fmt.Errorf("address %q: want host:port", addr)
+		}
+	}
+	if s.over < 0 {
+		return fmt.Errorf("-over %v: want a time from 0 on", s.over)
+	}
+	return nil
 }
 
 // flags are those of one command: what it does not use, it does not take.

@@ -37,8 +37,8 @@ func (c *control) SetConfig(ctx context.Context, values map[string]string, persi
 }
 
 // Warm implements rpc.Control.
-func (c *control) Warm(_ context.Context, call placement.WarmCall) ([]placement.WarmProgress, error) {
-	return c.warm.Warm(call), nil
+func (c *control) Warm(ctx context.Context, call placement.WarmCall) ([]placement.WarmProgress, error) {
+	return c.warm.Warm(ctx, call), nil
 }
 
 // maxPage bounds a page of objects in bytes: it travels in one request to those

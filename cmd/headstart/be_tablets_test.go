@@ -12,7 +12,7 @@ import (
 func TestTabletsAreKnownToTheFEWithPeerReadOff(t *testing.T) {
 	s3 := warehouse(t, 3)
 	f, db := startTestFE(t, map[string]string{"balance_type": string(placement.WithoutWarmup)})
-	b := cachingBE(t, f, s3, map[string]string{})
+	b := patientBE(t, f, s3, map[string]string{})
 	until(t, db, "SHOW BACKENDS", alive(1))
 	for i := range 3 {
 		readFile(t, b, i)

@@ -86,12 +86,12 @@ func startCacheNode(t *testing.T, size, total int64, more map[string]string) *ca
 		t.Fatal(err)
 	}
 	conf.LogTo(slog.New(slog.DiscardHandler))
-	b, err := startBE(t.Context(), conf, slog.New(slog.DiscardHandler))
+	b, err := startPatient(t.Context(), conf, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		if err := b.drain(ctx); err != nil {
 			t.Error(err)
@@ -160,7 +160,7 @@ func (n *cacheNode) set(values map[string]string) {
 func (n *cacheNode) await(what string, ok func() bool) {
 	n.t.Helper()
 	if !poll(ok) {
-		n.t.Fatalf("not within 20 s: %s; %+v", what, n.cache.Metrics())
+		n.t.Fatalf("not within a minute: %s; %+v", what, n.cache.Metrics())
 	}
 }
 

@@ -49,7 +49,7 @@ type testCluster struct {
 // that the cluster needs, and waits until the FE knows all.
 func startCluster(t testing.TB, keys map[string]string, groups ...string) *testCluster {
 	t.Helper()
-	c := &testCluster{t: t, dir: t.TempDir(), log: &lockedBuffer{}, client: &http.Client{Timeout: 30 * time.Second}}
+	c := &testCluster{t: t, dir: t.TempDir(), log: &lockedBuffer{}, client: &http.Client{Timeout: patience}}
 	random := rand.New(rand.NewPCG(1, 2))
 	objects := make([]s3law.Object, testTablets)
 	for i := range objects {
@@ -126,6 +126,24 @@ func (c *testCluster) startFE(keys map[string]string) {
 	c.t.Cleanup(func() { c.drain(c.fe) })
 }
 
+// patient are keys of a BE with which a machine that is busy makes neither object
+// storage win nor a peer look slow or dead.
+func patient() map[string]string {
+	return map[string]string{
+		"enable_adaptive_peer_race_hedge": "false", "peer_race_hedge_delay_ms": "20000",
+		"peer_read_rpc_timeout_ms": "30000", "peer_fetch_queue_timeout_ms": "30000", "peer_server_cache_fill_timeout_ms": "30000",
+		"s3_get_idle_timeout_ms": "60000",
+	}
+}
+
+// startPatient starts a BE for which a busy machine has neither a hung disk nor
+// unreachable peers.
+func startPatient(ctx context.Context, conf *config.Set, log *slog.Logger) (*be, error) {
+	b := newBE(conf, log)
+	b.tolerance = patience
+	return b, b.start(ctx)
+}
+
 // startBE starts one BE; a key among keys overrides what a cluster needs.
 func (c *testCluster) startBE(group string, keys map[string]string) *be {
 	c.t.Helper()
@@ -138,19 +156,18 @@ func (c *testCluster) startBE(group string, keys map[string]string) *be {
 		"file_cache_path":            `[{"path":"` + filepath.Join(c.dir, name, "cache") + `","total_size":67108864}]`,
 		"file_cache_each_block_size": strconv.Itoa(testBlock), "buffer_budget_bytes": "67108864",
 		"object_storage_get_max_blocks": "1", "enable_cache_read_from_peer": "true",
-		// A machine that is busy must not make object storage win.
-		"enable_adaptive_peer_race_hedge": "false", "peer_race_hedge_delay_ms": "900",
 	}
+	maps.Copy(all, patient())
 	maps.Copy(all, keys)
 	conf := c.load(config.BE, name, all)
 	log := c.logger(conf, name)
-	b, err := startBE(context.Background(), conf, log)
+	b, err := startPatient(context.Background(), conf, log)
 	if err != nil {
 		c.t.Fatal(err)
 	}
 	warnUnused(conf, log)
 	c.t.Cleanup(func() { c.drain(b) })
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	if err := b.cache.AwaitLoaded(ctx); err != nil {
 		c.t.Fatal(err)
@@ -160,7 +177,7 @@ func (c *testCluster) startBE(group string, keys map[string]string) *be {
 }
 
 func (c *testCluster) drain(n node) {
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	if err := n.drain(ctx); err != nil && !strings.Contains(err.Error(), "closed") {
 		c.t.Errorf("drain: %v", err)
@@ -180,10 +197,14 @@ func (c *testCluster) peer(i int) string {
 	return net.JoinHostPort("127.0.0.1", strconv.Itoa(c.bes[i].line.BrpcPort))
 }
 
+// patience is how long a test waits for what ought to come soon: so long that only
+// what never comes is late, on any machine.
+const patience = time.Minute
+
 // poll looks every few milliseconds for what no channel tells. It reports whether
-// that was so within 20 s.
+// that was so within patience.
 func poll(is func() bool) bool {
-	limit, tick := time.After(20*time.Second), time.NewTicker(5*time.Millisecond)
+	limit, tick := time.After(patience), time.NewTicker(5*time.Millisecond)
 	defer tick.Stop()
 	for !is() {
 		select {

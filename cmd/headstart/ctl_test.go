@@ -47,9 +47,13 @@ func TestCtlVerbs(t *testing.T) {
 		{[]string{"vars", "peer_race_*_win"}, 0, []string{"peer_race_peer_win : ", "peer_race_s3_win : "}},
 		{[]string{"vars", "-json", "peer_race_s3_win"}, 0, []string{`"peer_race_s3_win": `}},
 		{[]string{"show", "1", "2"}, 2, []string{"want show [TABLET]"}},
+		{[]string{"show", "-be", "http://127.0.0.1:8040"}, 2, []string{`address "http://127.0.0.1:8040": want host:port`}},
+		{[]string{"show", "-be", "a:1,b:1"}, 2, []string{`address "a:1,b:1": want host:port`}},
+		{[]string{"doctor", "-be", "a:1,"}, 2, []string{`address "": want host:port`}},
+		{[]string{"doctor", "-over", "-5s"}, 2, []string{"-over -5s: want a time from 0 on"}},
 		{[]string{"show", "-sync"}, 2, []string{"flag provided but not defined: -sync"}},
 	} {
-		out, code := c.ctl(append(step.args, be)...)
+		out, code := c.ctl(append([]string{step.args[0], be}, step.args[1:]...)...)
 		if code != step.code {
 			t.Errorf("%q: exit code %d, want %d\n%s", step.args, code, step.code, out)
 		}

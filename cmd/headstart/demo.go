@@ -32,6 +32,7 @@ type demoOptions struct {
 	seed           uint64
 	json, stay     bool
 	killPercent    int
+	cold           demoColdOptions
 	stdout, stderr io.Writer
 }
 
@@ -73,7 +74,7 @@ func runDemo(args []string, stdout, stderr io.Writer) int {
 	if err == nil {
 		d := &demo{demoOptions: o, exe: exe}
 		if d.trace, err = tpch.Load(); err == nil {
-			err = d.run(ctx)
+			err = d.do(ctx)
 		}
 	}
 	if err != nil {
@@ -92,13 +93,17 @@ func parseDemo(args []string, stdout, stderr io.Writer) (demoOptions, error) {
 	f.BoolVar(&o.stay, "stay", false, "leave the nodes running at the end, until Ctrl-C")
 	f.IntVar(&o.killPercent, "kill-peer-at", 0,
 		"kill -9 one BE of "+demoWriteGroup+" after this `percent` of the reads of peer_warm; 0: none")
+	o.cold.flags(f)
 	if err := f.Parse(args); err != nil {
 		return o, err
 	}
-	var err error
+	err := o.cold.parse()
 	switch {
+	case err != nil:
 	case f.NArg() > 0:
 		err = fmt.Errorf("headstart demo takes no arguments, got %q", f.Args())
+	case o.cold.on && (o.json || o.stay || o.killPercent != 0):
+		err = errors.New("-cold goes with -seed, -bes and -rounds only")
 	case o.killPercent < 0 || o.killPercent > 99:
 		err = fmt.Errorf("-kill-peer-at %d: want 0 to 99", o.killPercent)
 	}
@@ -106,6 +111,14 @@ func parseDemo(args []string, stdout, stderr io.Writer) (demoOptions, error) {
 		fmt.Fprintln(stderr, err)
 	}
 	return o, err
+}
+
+// do does what the options ask for.
+func (d *demo) do(ctx context.Context) error {
+	if d.cold.on {
+		return d.runCold(ctx)
+	}
+	return d.run(ctx)
 }
 
 // run starts everything, replays the trace in all phases, reports and cleans
@@ -180,7 +193,11 @@ func (d *demo) startStore() (err error) {
 // startNodes starts FE and BEs and learns from the FE who serves which object.
 func (d *demo) startNodes(ctx context.Context) (err error) {
 	c := d.cluster
-	if err := c.start(ctx, d.store.URL()); err != nil {
+	err = c.start(ctx, d.store.URL(), []demoBE{
+		{demoWriteGroup, "write_group", "default"}, {demoWriteGroup, "write_group", "default"},
+		{demoReadGroup, "read_group", "default"}, {demoReadGroup, "read_group", "default"},
+	}, [][2]string{{"enable_cache_read_from_peer", "false"}, {"object_storage_get_max_blocks", "1"}})
+	if err != nil {
 		return err
 	}
 	d.out.line("%s", c.fe)

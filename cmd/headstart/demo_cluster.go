@@ -39,12 +39,15 @@ func newDemoCluster(exe string, died func(error)) (*demoCluster, error) {
 		return nil, err
 	}
 	return &demoCluster{exe: exe, dir: dir, died: died,
-		http: &http.Client{Timeout: 30 * time.Second}}, nil
+		http: &http.Client{Timeout: time.Minute}}, nil
 }
 
-// start returns when the FE knows all BEs as alive. Nodes that run when it
-// fails are stopped by stop.
-func (c *demoCluster) start(ctx context.Context, s3 string) error {
+// demoBE is where one BE of a cluster belongs.
+type demoBE struct{ group, groupName, location string }
+
+// start returns when the FE knows all BEs as alive. Each BE has keys besides
+// those that it needs. Nodes that run when it fails are stopped by stop.
+func (c *demoCluster) start(ctx context.Context, s3 string, bes []demoBE, keys [][2]string) error {
 	token := rand.Text()
 	var err error
 	c.fe, err = c.node("fe", "fe", "", [][2]string{
@@ -58,11 +61,8 @@ func (c *demoCluster) start(ctx context.Context, s3 string) error {
 	if err := c.fe.await(ctx); err != nil {
 		return err
 	}
-	for i, g := range [][2]string{
-		{demoWriteGroup, "write_group"}, {demoWriteGroup, "write_group"},
-		{demoReadGroup, "read_group"}, {demoReadGroup, "read_group"},
-	} {
-		be, err := c.node("be", fmt.Sprintf("be-%d", i+1), g[0], c.beConf(g, s3, token))
+	for i, to := range bes {
+		be, err := c.node("be", fmt.Sprintf("be-%d", i+1), to.group, append(c.beConf(to, s3, token), keys...))
 		if err != nil {
 			return err
 		}
@@ -76,19 +76,17 @@ func (c *demoCluster) start(ctx context.Context, s3 string) error {
 	return c.awaitAlive(ctx)
 }
 
-func (c *demoCluster) beConf(group [2]string, s3, token string) [][2]string {
+func (c *demoCluster) beConf(to demoBE, s3, token string) [][2]string {
 	return [][2]string{
 		{"host", demoHost}, {"listen_host", demoHost},
 		{"webserver_port", "0"}, {"brpc_port", "0"}, {"s3_port", "0"},
 		{"fe_endpoints", net.JoinHostPort(demoHost, strconv.Itoa(c.fe.ports.RPCPort))},
-		{"compute_group_id", group[0]}, {"compute_group_name", group[1]},
-		{"location", "default"}, {"cluster_token", token},
+		{"compute_group_id", to.group}, {"compute_group_name", to.groupName},
+		{"location", to.location}, {"cluster_token", token},
 		{"s3_endpoint", s3}, {"s3_region", "us-east-1"}, {"s3_bucket", demoBucket},
 		{"s3_access_key", "demo"}, {"s3_secret_key", "demo"}, {"s3_path_style", "true"},
 		{"file_cache_path", fmt.Sprintf(`[{"path":"cache","total_size":%d,"normal_percent":85,`+
 			`"ttl_percent":5,"index_percent":5,"disposable_percent":5}]`, demoCacheBytes)},
-		{"enable_cache_read_from_peer", "false"},
-		{"object_storage_get_max_blocks", "1"},
 	}
 }
 

@@ -15,6 +15,8 @@ import (
 type demoCounts struct {
 	blocks, bytes    [3]int64
 	peerWins, s3Wins int64
+	// farBytes came from peers of another location.
+	farBytes int64
 }
 
 // add returns a + sign*b.
@@ -25,6 +27,7 @@ func (a demoCounts) add(sign int64, b demoCounts) demoCounts {
 	}
 	a.peerWins += sign * b.peerWins
 	a.s3Wins += sign * b.s3Wins
+	a.farBytes += sign * b.farBytes
 	return a
 }
 
@@ -49,7 +52,10 @@ func (c *demoCluster) counts(ctx context.Context, group string) (demoCounts, err
 // must not pass for a zero.
 func parseCounts(text []byte) (demoCounts, error) {
 	var c demoCounts
-	want := map[string]*int64{"peer_race_peer_win": &c.peerWins, "peer_race_s3_win": &c.s3Wins}
+	want := map[string]*int64{
+		"peer_race_peer_win": &c.peerWins, "peer_race_s3_win": &c.s3Wins,
+		"headstart_peer_cross_location_bytes_total": &c.farBytes,
+	}
 	for i, source := range []string{"local", "peer", "s3"} {
 		want[`headstart_read_blocks_total{source="`+source+`"}`] = &c.blocks[i]
 		want[`headstart_read_bytes_total{source="`+source+`"}`] = &c.bytes[i]

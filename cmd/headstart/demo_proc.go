@@ -19,7 +19,7 @@ import (
 
 const (
 	// demoStartTimeout bounds the start of a node.
-	demoStartTimeout = 30 * time.Second
+	demoStartTimeout = 2 * time.Minute
 	// demoStopTimeout is how long a node may drain before it is killed.
 	demoStopTimeout = 5 * time.Second
 	demoHost        = "127.0.0.1"

@@ -14,7 +14,6 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
-	"time"
 
 	"headstart/bench/tpch"
 )
@@ -175,7 +174,7 @@ func TestDemoJSON(t *testing.T) {
 // TestDemoStays until it is interrupted, and tells what can be tried.
 func TestDemoStays(t *testing.T) {
 	out := &lockedBuffer{wake: make(chan struct{}, 1)}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 	defer cancel()
 	d := smallDemo(t, demoOptions{stay: true, stdout: out, stderr: io.Discard})
 	ended := make(chan error)
@@ -233,9 +232,34 @@ func TestDemoInterrupted(t *testing.T) {
 	wantGone(t, out.String())
 }
 
+// TestDemoCold: each way reads everything, and only the direct one has a GET for
+// each read.
+func TestDemoCold(t *testing.T) {
+	var out, progress bytes.Buffer
+	d := smallDemo(t, demoOptions{seed: 1, stdout: &out, stderr: &progress, cold: demoColdOptions{on: true, bes: []int{2}, rounds: 1}})
+	if err := d.do(t.Context()); err != nil {
+		t.Fatalf("%v\n%s", err, progress.String())
+	}
+	for _, way := range []string{"direct", "no peers", "peers", "peers that fill"} {
+		_, row, found := strings.Cut(out.String(), "\n    2"+fmt.Sprintf("%*s", len("  peers that fill"), way))
+		fields := strings.Fields(strings.ReplaceAll(row, "(", " "))
+		if !found || len(fields) < 7 {
+			t.Fatalf("no row %q in\n%s", way, out.String())
+		}
+		gets, err := strconv.Atoi(fields[5])
+		if err != nil || way == "direct" && gets != 32 || way != "direct" && (gets < 3 || gets > 12) {
+			t.Errorf("%s: %d GETs (%v) in\n%s", way, gets, err, out.String())
+		}
+	}
+	if left, _ := os.ReadDir(os.Getenv("TMPDIR")); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
 func TestDemoFlags(t *testing.T) {
 	for args, code := range map[string]int{
 		"-h": 0, "-nonsense": 2, "extra": 2, "-kill-peer-at 100": 2, "-kill-peer-at -1": 2, "-seed x": 2,
+		"-cold -bes 0": 2, "-cold -bes 3,x": 2, "-cold -rounds 0": 2, "-cold -json": 2, "-cold -stay": 2,
 	} {
 		var stderr bytes.Buffer
 		if got := runDemo(strings.Fields(args), io.Discard, &stderr); got != code || stderr.Len() == 0 {
@@ -271,9 +295,10 @@ headstart_read_bytes_total{source="s3"} 6
 peer_race_peer_win 7
 peer_race_peer_win_other 70
 peer_race_s3_win 8
+headstart_peer_cross_location_bytes_total 9
 `
 	got, err := parseCounts([]byte(good))
-	want := demoCounts{blocks: [3]int64{1, 2, 3000}, bytes: [3]int64{4, 5, 6}, peerWins: 7, s3Wins: 8}
+	want := demoCounts{blocks: [3]int64{1, 2, 3000}, bytes: [3]int64{4, 5, 6}, peerWins: 7, s3Wins: 8, farBytes: 9}
 	if err != nil || got != want {
 		t.Errorf("%+v, %v", got, err)
 	}

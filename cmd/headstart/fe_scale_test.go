@@ -3,10 +3,13 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -15,41 +18,118 @@ import (
 	"headstart/shards/placement"
 )
 
+// A tablet of the benchmark is one file of a few blocks.
 const (
-	scaleTablets = 200
-	scaleReaders = 8
-	scalePhase   = 6 * time.Second
+	scaleTablets = 300
+	scaleBlocks  = 4
+	scaleBlock   = 256 << 10
+	scaleRead    = 64 << 10
+	scaleReaders = 4
+	scaleSteady  = 3 * time.Second
+	scaleDip     = 12 * time.Second
 )
 
 // BenchmarkScaleOut adds a third BE to a group of two under load, with each
-// balance type, and reports the dip: the 99.9th percentile of reads before, while
-// tablets move, and after, the GETs that object storage sees meanwhile, and how much the
-// BE that is asked has itself.
+// balance type, and reports the dip: percentiles of reads before, while tablets
+// move, and after, the GETs that object storage sees meanwhile, and how much the
+// BE that is asked has itself. For peer_read_async_warmup there is a BE of
+// another group beside them, without a File Cache: each of its reads is a hit of
+// a peer, which is what the new BE's reads are held against (hit_…).
 //
-//	go test ./cmd/headstart -run '^$' -bench ScaleOut -benchtime 1x
+// Percentiles are of the reads of all runs together, other figures per run:
+//
+//	go test ./cmd/headstart -run '^$' -bench ScaleOut -benchtime 5x
 func BenchmarkScaleOut(b *testing.B) {
-	for _, kind := range []placement.BalanceType{placement.WithoutWarmup, placement.AsyncWarmup, placement.SyncWarmup, placement.PeerReadAsyncWarmup} {
-		b.Run(string(kind), func(b *testing.B) {
-			for range b.N {
-				newScaleOut(b, kind).run()
-			}
+	for _, kind := range []placement.BalanceType{placement.WithoutWarmup, placement.AsyncWarmup, placement.SyncWarmup} {
+		b.Run(string(kind), func(b *testing.B) { benchScaleOut(b, kind, true) })
+	}
+	for _, race := range []bool{true, false} {
+		b.Run(fmt.Sprintf("%s/race=%t", placement.PeerReadAsyncWarmup, race), func(b *testing.B) {
+			benchScaleOut(b, placement.PeerReadAsyncWarmup, race)
 		})
 	}
 }
 
-// scaleOut is a group of BEs whose readers go to whom the FE names.
-type scaleOut struct {
-	b   *testing.B
-	s3  *s3law.Server
-	fe  *fe
-	mu  sync.RWMutex
-	bes map[int]*be // by brpc_port
+func benchScaleOut(b *testing.B, kind placement.BalanceType, race bool) {
+	sum := &scaleSum{reads: make(map[string]*reads), figures: make(map[string]float64)}
+	for range b.N {
+		one := &benchRun{B: b}
+		newScaleOut(one, kind, race).run(sum)
+		one.end()
+	}
+	sum.report(b)
 }
 
-func newScaleOut(b *testing.B, kind placement.BalanceType) *scaleOut {
+// benchRun is one run of a benchmark, whose nodes end with it: the next one is to have
+// the machine for itself.
+type benchRun struct {
+	*testing.B
+	after []func()
+}
+
+// Cleanup implements testing.TB.
+func (r *benchRun) Cleanup(f func()) { r.after = append(r.after, f) }
+
+func (r *benchRun) end() {
+	for _, f := range slices.Backward(r.after) {
+		f()
+	}
+}
+
+// scaleSum is what all runs have seen together, by phase and by figure.
+type scaleSum struct {
+	reads   map[string]*reads
+	figures map[string]float64
+}
+
+// of returns the reads of a phase.
+func (s *scaleSum) of(phase string) *reads {
+	if s.reads[phase] == nil {
+		s.reads[phase] = &reads{}
+	}
+	return s.reads[phase]
+}
+
+func (s *scaleSum) report(b *testing.B) {
+	for _, phase := range []string{"before", "during", "after"} {
+		r := s.of(phase)
+		b.ReportMetric(ms(r.all, 99), phase+"_p99_ms")
+		b.ReportMetric(ms(r.all, 99.9), phase+"_p99.9_ms")
+		b.ReportMetric(100*float64(r.local)/float64(len(r.all)), phase+"_local_%")
+	}
+	if dip := s.of("during").hits; s.figures["hit_reads"] > 0 {
+		b.ReportMetric(ms(dip, 99), "hit_p99_ms")
+		b.ReportMetric(ms(s.of("observer before").hits, 99), "steady_p99_ms")
+		b.ReportMetric(ms(dip, 99)/ms(s.of("observer before").hits, 99), "hit_p99_x")
+		b.ReportMetric(ms(dip, 99)/ms(s.of("observer during").hits, 99), "hit_p99_beside_x")
+		b.ReportMetric(100*s.figures["hit_GETs"]/s.figures["hit_reads"], "hit_GETs_%")
+	}
+	for name, sum := range s.figures {
+		b.ReportMetric(sum/float64(b.N), name)
+	}
+	b.ReportMetric(0, "ns/op")
+}
+
+// scaleOut is a group of BEs whose readers go to whom the FE names.
+type scaleOut struct {
+	b    *benchRun
+	kind placement.BalanceType
+	race bool
+	s3   *s3law.Server
+	fe   *fe
+	mu   sync.RWMutex
+	bes  map[int]*be // by brpc_port
+	// observer reads all from peers; nil unless peers are what is measured.
+	observer *be
+}
+
+const scaleGroup = "cg_write_01"
+
+func newScaleOut(b *benchRun, kind placement.BalanceType, race bool) *scaleOut {
 	var objects []s3law.Object
+	data := make([]byte, scaleBlocks*scaleBlock)
 	for i := range scaleTablets {
-		objects = append(objects, s3law.Object{Key: fmt.Sprintf("t/%d.dat", i), Data: make([]byte, mib)})
+		objects = append(objects, s3law.Object{Key: fmt.Sprintf("t/%d.dat", i), Data: data})
 	}
 	s3, err := s3law.Start(s3law.Options{Bucket: "b", Objects: objects})
 	if err != nil {
@@ -57,39 +137,70 @@ func newScaleOut(b *testing.B, kind placement.BalanceType) *scaleOut {
 	}
 	b.Cleanup(func() { s3.Close() })
 	f, _ := startTestFE(b, map[string]string{"balance_type": string(kind)})
-	s := &scaleOut{b: b, s3: s3, fe: f, bes: make(map[int]*be)}
-	s.add()
-	s.add()
+	s := &scaleOut{b: b, kind: kind, race: race, s3: s3, fe: f, bes: make(map[int]*be)}
+	s.join(s.start(nil))
+	s.join(s.start(nil))
+	if kind == placement.PeerReadAsyncWarmup {
+		s.observer = s.start(map[string]string{"compute_group_id": "cg_observer", "enable_file_cache": "false"})
+	}
 	return s
 }
 
-func (s *scaleOut) add() {
-	n := cachingBE(s.b, s.fe, s.s3, map[string]string{
-		"enable_cache_read_from_peer": "true", "warm_up_from_peer": "true", "enable_peer_s3_race": "true",
-	})
+func (s *scaleOut) start(more map[string]string) *be {
+	values := map[string]string{
+		"file_cache_warmup_download_rate_limit_bytes_per_second": fmt.Sprint(s.warmUpRate()),
+		"enable_cache_read_from_peer":                            "true", "warm_up_from_peer": "true", "enable_peer_s3_race": fmt.Sprint(s.race),
+		"file_cache_each_block_size": fmt.Sprint(scaleBlock), "object_storage_get_max_blocks": "1",
+		"s3_endpoint": s.s3.URL(), "enable_file_cache": "true",
+		"file_cache_path": fmt.Sprintf(`[{"path":%q,"total_size":%d}]`, s.b.TempDir(), 2*scaleTablets*scaleBlocks*scaleBlock),
+	}
+	maps.Copy(values, more)
+	return startTestBE(s.b, s.fe, values)
+}
+
+// warmUpRate is the default, but where peers are measured: there the warm-up is to
+// leave most of the blocks to readers.
+func (s *scaleOut) warmUpRate() int {
+	if s.kind == placement.PeerReadAsyncWarmup {
+		return 10 * mib
+	}
+	return 100 * mib
+}
+
+// join lets readers find a BE, and waits until the FE has.
+func (s *scaleOut) join(n *be) {
 	s.mu.Lock()
 	s.bes[n.line.BrpcPort] = n
 	s.mu.Unlock()
 	db := openFE(s.b, s.fe, "root", "")
-	until(s.b, db, "SHOW BACKENDS", alive(len(s.bes)))
+	until(s.b, db, "SHOW BACKENDS", func(l []string) bool { return len(l) >= len(s.bes) })
 }
 
-// read reads 64 KiB of a tablet where the FE says that it is.
-func (s *scaleOut) read(tablet int) (block.Source, time.Duration) {
-	route := block.TabletRoute(int64(tablet))
-	holders, err := s.fe.directory.Lookup(context.Background(), []block.Route{route})
-	if err != nil || len(holders[0]) != 1 {
-		s.b.Errorf("tablet %d is served by %v (%v)", tablet, holders, err)
-		return block.SourceNone, 0
+// serving returns the BE that serves a tablet for the group, as the FE says.
+func (s *scaleOut) serving(tablet int) *be {
+	holders, err := s.fe.directory.Lookup(context.Background(), []block.Route{block.TabletRoute(int64(tablet))})
+	if err != nil {
+		s.b.Errorf("tablet %d: %v", tablet, err)
+		return nil
 	}
 	s.mu.RLock()
-	n := s.bes[holders[0][0].Addr.Port]
-	s.mu.RUnlock()
-	dst := make([]byte, 64<<10)
+	defer s.mu.RUnlock()
+	for _, h := range holders[0] {
+		if h.GroupID == scaleGroup {
+			return s.bes[h.Addr.Port]
+		}
+	}
+	s.b.Errorf("tablet %d is served by %v", tablet, holders[0])
+	return nil
+}
+
+// read reads a part of a block.
+func (s *scaleOut) read(n *be, tablet, index int) (block.Source, time.Duration) {
+	dst := make([]byte, scaleRead)
 	began := time.Now()
 	_, src, err := n.engine.Read(context.Background(), &block.Read{
-		Object: block.Object{Store: "s3", Bucket: "b", Key: fmt.Sprintf("t/%d.dat", tablet)}, Version: block.Immutable, Route: route,
-		Offset: rand.Int64N(mib - 64<<10),
+		Object: block.Object{Store: "s3", Bucket: "b", Key: fmt.Sprintf("t/%d.dat", tablet)}, Version: block.Immutable,
+		Route: block.TabletRoute(int64(tablet)), Offset: int64(index)*scaleBlock + rand.Int64N(scaleBlock-scaleRead),
 	}, dst)
 	if err != nil {
 		s.b.Errorf("tablet %d: %v", tablet, err)
@@ -97,58 +208,126 @@ func (s *scaleOut) read(tablet int) (block.Source, time.Duration) {
 	return src, time.Since(began)
 }
 
-// phase reads for a while, each tablet about as often, and returns the
-// 99.9th percentile and the share of reads that were local.
-func (s *scaleOut) phase(last time.Duration) (p999 time.Duration, local float64, gets int64) {
-	before, end := s.s3.Metrics().GETs, time.Now().Add(last)
+// reads is what some readers have seen.
+type reads struct {
+	mu    sync.Mutex
+	all   []time.Duration
+	hits  []time.Duration // of peers
+	local int
+}
+
+func (r *reads) note(src block.Source, took time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.all = append(r.all, took)
+	switch src {
+	case block.SourceLocal:
+		r.local++
+	case block.SourcePeer:
+		r.hits = append(r.hits, took)
+	}
+}
+
+// ms returns a percentile in milliseconds.
+func ms(times []time.Duration, percent float64) float64 {
+	if len(times) == 0 {
+		return 0
+	}
+	slices.Sort(times)
+	return float64(times[min(int(float64(len(times))*percent/100), len(times)-1)].Microseconds()) / 1000
+}
+
+// gets returns how many GETs the group has issued.
+func (s *scaleOut) gets() (n int64) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	for _, b := range s.bes {
+		n += b.engine.Metrics().StoreReads
+	}
+	return n
+}
+
+// phase lets readers read for a while, all blocks about as often, each where the
+// FE says. A third as many reads are the observer's: about as many as those that
+// the third BE will serve.
+func (s *scaleOut) phase(sum *scaleSum, name string, last time.Duration) {
+	gets, end := s.gets(), time.Now().Add(last)
 	var all sync.WaitGroup
-	var mu sync.Mutex
-	var took []time.Duration
-	hits := 0
-	for range scaleReaders {
+	load := func(every time.Duration, to *reads, of func(tablet int) *be) {
 		all.Go(func() { // ends with the phase
-			pace := time.NewTicker(5 * time.Millisecond) // what a reader does with what it has read
+			pace := time.NewTicker(every) // what a reader does with what it has read
 			defer pace.Stop()
 			for time.Now().Before(end) {
-				src, d := s.read(rand.IntN(scaleTablets))
-				mu.Lock()
-				took = append(took, d)
-				if src == block.SourceLocal {
-					hits++
+				tablet := rand.IntN(scaleTablets)
+				if n := of(tablet); n != nil {
+					to.note(s.read(n, tablet, rand.IntN(scaleBlocks)))
 				}
-				mu.Unlock()
 				<-pace.C
 			}
 		})
 	}
+	group, observer := sum.of(name), sum.of("observer "+name)
+	for range scaleReaders {
+		load(5*time.Millisecond, group, s.serving)
+		if s.observer != nil {
+			load(15*time.Millisecond, observer, func(int) *be { return s.observer })
+		}
+	}
 	all.Wait()
-	slices.Sort(took)
-	return took[len(took)*999/1000], float64(hits) / float64(len(took)), s.s3.Metrics().GETs - before
+	sum.figures[name+"_GETs"] += float64(s.gets() - gets)
 }
 
-func (s *scaleOut) run() {
+// fill lets the BEs that serve the blocks cache all of them, and the observer
+// know who they are. Object storage has no latency meanwhile.
+func (s *scaleOut) fill() {
 	s.s3.Enable(false)
-	for tablet := range scaleTablets { // both have theirs, and know each other
-		s.read(tablet)
+	for tablet := range scaleTablets {
+		for index := range scaleBlocks {
+			n := s.serving(tablet)
+			for src := block.SourceNone; src != block.SourceLocal; {
+				if src, _ = s.read(n, tablet, index); src != block.SourceLocal {
+					if err := n.cache.Flush(context.Background()); err != nil { // a busy disk may refuse a block
+						s.b.Fatal(err)
+					}
+				}
+			}
+		}
+		if s.observer != nil && !poll(func() bool { src, _ := s.read(s.observer, tablet, 0); return src == block.SourcePeer }) {
+			s.b.Fatalf("the observer does not find tablet %d", tablet)
+		}
 	}
 	s.s3.Enable(true)
-	until(s.b, openFE(s.b, s.fe, "root", ""), "SHOW TABLETS FROM 10001", func(l []string) bool { return len(l) > 0 })
-	p999, local, _ := s.phase(2 * time.Second)
-	s.b.ReportMetric(float64(p999.Microseconds())/1000, "p99.9_before_ms")
-	s.b.ReportMetric(100*local, "local_before_%")
-	go s.add() // ends when it is registered
-	p999, local, gets := s.phase(scalePhase)
-	s.b.ReportMetric(float64(p999.Microseconds())/1000, "p99.9_during_ms")
-	s.b.ReportMetric(100*local, "local_during_%")
-	s.b.ReportMetric(float64(gets), "GETs_during")
-	state := strings.Split(rows(s.b, openFE(s.b, s.fe, "root", ""), "SHOW COMPUTE GROUPS")[0], "|")
-	if state[8] != "FINISHED" && !strings.Contains(state[4], string(placement.WithoutWarmup)) { // that one has no round
-		s.b.Errorf("the round has not ended: %q", state)
+}
+
+func (s *scaleOut) run(sum *scaleSum) {
+	s.fill()
+	db := openFE(s.b, s.fe, "root", "")
+	until(s.b, db, "SHOW TABLETS FROM 10001", func(l []string) bool { return len(l) > 0 })
+	s.phase(sum, "before", scaleSteady)
+	var third atomic.Pointer[be]
+	go func() { // ends when it is registered
+		n := s.start(nil)
+		third.Store(n)
+		s.join(n)
+	}()
+	s.phase(sum, "during", scaleDip)
+	for _, line := range rows(s.b, db, "SHOW COMPUTE GROUPS") {
+		if cells := strings.Split(line, "|"); cells[5] == scaleGroup && cells[8] != "FINISHED" && s.kind != placement.WithoutWarmup { // that one has no round
+			s.b.Errorf("the round has not ended: %q", cells)
+		}
 	}
-	p999, local, _ = s.phase(2 * time.Second)
-	s.b.ReportMetric(float64(p999.Microseconds())/1000, "p99.9_after_ms")
-	s.b.ReportMetric(100*local, "local_after_%")
-	moved, _ := s.fe.directory.TabletsOf(10003, scaleTablets)
-	s.b.ReportMetric(float64(len(moved)), "moved")
-	s.b.ReportMetric(0, "ns/op")
+	s.phase(sum, "after", scaleSteady)
+	n := third.Load()
+	m := n.engine.Metrics()
+	sum.figures["warm_GETs"] += float64(n.warm.Metrics().StoreBlocks)
+	if s.observer != nil {
+		sum.figures["hit_reads"] += float64(m.PeerReads)
+		sum.figures["hit_GETs"] += float64(m.StoreReads)
+	}
+	for _, line := range rows(s.b, db, "SHOW BACKENDS") {
+		if cells := strings.Split(line, "|"); cells[5] == strconv.Itoa(n.line.BrpcPort) {
+			moved, _ := strconv.ParseFloat(cells[11], 64)
+			sum.figures["moved"] += moved
+		}
+	}
 }

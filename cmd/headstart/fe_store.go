@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -30,21 +32,8 @@ var (
 )
 
 func (f *fe) openStore() (feStore, error) {
-	if url, ok := strings.CutPrefix(f.conf.String("fe_store"), "etcd://"); ok {
-		hosts, prefix, _ := strings.Cut(url, "/")
-		name, err := json.Marshal(f.frontend())
-		if err != nil {
-			return nil, err
-		}
-		o := store.EtcdOptions{Endpoints: strings.Split(hosts, ","), Name: string(name), Logger: f.log}
-		if prefix = strings.Trim(prefix, "/"); prefix != "" {
-			o.Prefix = "/" + prefix + "/"
-		}
-		e, err := store.OpenEtcd(o)
-		if err != nil {
-			return nil, fmt.Errorf("fe_store: %w", err)
-		}
-		return &shared{e}, nil
+	if url := f.conf.String("fe_store"); url != "" {
+		return f.openEtcd(url)
 	}
 	dir := f.conf.String("meta_dir")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -55,6 +44,59 @@ func (f *fe) openStore() (feStore, error) {
 		return nil, fmt.Errorf("meta_dir: %w", err)
 	}
 	return &alone{b, f.frontend()}, nil
+}
+
+// openEtcd connects to the etcd that several FEs share.
+func (f *fe) openEtcd(url string) (feStore, error) {
+	scheme, rest, _ := strings.Cut(url, "://")
+	hosts, prefix, _ := strings.Cut(rest, "/")
+	name, err := json.Marshal(f.frontend())
+	if err != nil {
+		return nil, err
+	}
+	o := store.EtcdOptions{
+		Endpoints: strings.Split(hosts, ","), Name: string(name), Logger: f.log,
+		User: f.conf.String("fe_store_user"), Password: f.conf.String("fe_store_password"),
+	}
+	for i := range o.Endpoints {
+		o.Endpoints[i] = strings.TrimSpace(o.Endpoints[i])
+	}
+	if prefix = strings.Trim(prefix, "/"); prefix != "" {
+		o.Prefix = "/" + prefix + "/"
+	}
+	if scheme == "etcds" {
+		if o.TLS, err = f.etcdTLS(); err != nil {
+			return nil, err
+		}
+	}
+	e, err := store.OpenEtcd(o)
+	if err != nil {
+		return nil, fmt.Errorf("fe_store: %w", err)
+	}
+	return &shared{e}, nil
+}
+
+// etcdTLS is how the FE speaks TLS with etcd.
+func (f *fe) etcdTLS() (*tls.Config, error) {
+	c := &tls.Config{MinVersion: tls.VersionTLS12}
+	if path := f.conf.String("fe_store_tls_ca_path"); path != "" {
+		pem, err := os.ReadFile(path)
+		if err != nil {
+			return nil, fmt.Errorf("fe_store_tls_ca_path: %w", err)
+		}
+		c.RootCAs = x509.NewCertPool()
+		if !c.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("fe_store_tls_ca_path = %s: there is no certificate in it", path)
+		}
+	}
+	if path := f.conf.String("fe_store_tls_cert_path"); path != "" {
+		cert, err := tls.LoadX509KeyPair(path, f.conf.String("fe_store_tls_key_path"))
+		if err != nil {
+			return nil, fmt.Errorf("fe_store_tls_cert_path: %w", err)
+		}
+		c.Certificates = []tls.Certificate{cert}
+	}
+	return c, nil
 }
 
 // frontend is what the FE says of itself.
@@ -82,7 +124,7 @@ type shared struct{ *store.Etcd }
 
 func (s *shared) lead(ctx context.Context, f *fe) {
 	f.running.Go(func() { // ends with ctx
-		if err := s.Watch(ctx, f.directory.Follow); err != nil {
+		if err := s.Watch(ctx, f.directory); err != nil {
 			f.errs <- err
 		}
 	})

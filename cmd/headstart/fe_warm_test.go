@@ -3,6 +3,9 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
+	"maps"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -42,10 +45,18 @@ func cachingBE(t testing.TB, f *fe, s *s3law.Server, values map[string]string) *
 	return startTestBE(t, f, values)
 }
 
+// patientBE is a cachingBE that a busy machine does not drive away from its peers.
+func patientBE(t *testing.T, f *fe, s *s3law.Server, values map[string]string) *be {
+	t.Helper()
+	all := patient()
+	maps.Copy(all, values)
+	return cachingBE(t, f, s, all)
+}
+
 // readFile reads the file of a tablet and checks it.
 func readFile(t *testing.T, b *be, tablet int) block.Source {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	dst := make([]byte, 2*mib)
 	n, src, err := b.engine.Read(ctx, &block.Read{
@@ -68,6 +79,21 @@ func cacheFile(t *testing.T, b *be, tablet int) {
 	}
 }
 
+// webText returns what a BE answers at its webserver_port.
+func webText(t *testing.T, b *be, path string) string {
+	t.Helper()
+	resp, err := http.Get(fmt.Sprintf("http://127.0.0.1:%d%s", b.line.WebserverPort, path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
 func alive(n int) func([]string) bool {
 	return func(lines []string) bool {
 		up := 0
@@ -86,8 +112,8 @@ func TestS85_WarmUpFromAMySQLClient(t *testing.T) {
 	const files = 20
 	s3 := warehouse(t, files)
 	f, db := startTestFE(t, map[string]string{})
-	writer := cachingBE(t, f, s3, map[string]string{"compute_group_id": "cg_w", "compute_group_name": "writers"})
-	reader := cachingBE(t, f, s3, map[string]string{"compute_group_id": "cg_r", "compute_group_name": "readers", "warm_up_from_peer": "true"})
+	writer := patientBE(t, f, s3, map[string]string{"compute_group_id": "cg_w", "compute_group_name": "writers"})
+	reader := patientBE(t, f, s3, map[string]string{"compute_group_id": "cg_r", "compute_group_name": "readers", "warm_up_from_peer": "true"})
 	until(t, db, "SHOW BACKENDS", alive(2))
 	for i := range files {
 		cacheFile(t, writer, i)
@@ -108,6 +134,10 @@ func TestS85_WarmUpFromAMySQLClient(t *testing.T) {
 			t.Errorf("tablet %d comes from %v", i, src)
 		}
 	}
+	if text := webText(t, reader, "/metrics"); !strings.Contains(text, "\nheadstart_warm_up_blocks_total{source=\"peer\"} 40\n") ||
+		!strings.Contains(text, "\nheadstart_warm_up_bytes_total{source=\"peer\"} 41943040\n") || !strings.Contains(text, "\nheadstart_warm_up_batches_failed_total 0\n") {
+		t.Errorf("the metrics of the BE that was warmed up:\n%s", text)
+	}
 	job = rows(t, db, "WARM UP COMPUTE GROUP readers WITH PREFIX 's3://b/hot/00'")[0]
 	done = until(t, db, "SHOW WARM UP JOB WHERE id = "+job, func(lines []string) bool { return strings.Contains(lines[0], "|FINISHED|") })
 	if cells := strings.Split(done[0], "|"); cells[14] != "20" || cells[11] != "" {
@@ -121,14 +151,14 @@ func TestS83_ScaleOutWarmsTheNewBackend(t *testing.T) {
 	const files = 30
 	s3 := warehouse(t, files)
 	f, db := startTestFE(t, map[string]string{"balance_type": "sync_warmup"})
-	first := cachingBE(t, f, s3, map[string]string{"enable_cache_read_from_peer": "true"})
+	first := patientBE(t, f, s3, map[string]string{"enable_cache_read_from_peer": "true"})
 	until(t, db, "SHOW BACKENDS", alive(1))
 	for i := range files {
 		cacheFile(t, first, i)
 	}
 	until(t, db, "SHOW TABLETS FROM 10001", func(lines []string) bool { return len(lines) == files })
 	gets := s3.Metrics().GETs
-	second := cachingBE(t, f, s3, map[string]string{"warm_up_from_peer": "true"})
+	second := patientBE(t, f, s3, map[string]string{"warm_up_from_peer": "true"})
 	until(t, db, "SHOW COMPUTE GROUPS", func(lines []string) bool { return strings.Contains(lines[0], "|FINISHED|") })
 	moved := rows(t, db, "SHOW TABLETS FROM 10002")
 	if len(moved) < files/6 || len(moved) > files*5/6 {

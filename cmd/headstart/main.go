@@ -19,6 +19,7 @@ const usage = `usage: headstart COMMAND [flags]
   fe -conf fe.conf    run an FE: it knows the BEs and who serves which tablet
   ctl COMMAND         ask a running cluster: doctor, slow reads, candidates, configuration, …
   demo                run a small cluster on recorded reads and print a table
+  bench               read from a running cluster at a given rate and measure how long it takes
   version             print the version
 
 headstart COMMAND -h lists the flags of a command.
@@ -43,6 +44,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 		return ctl.Run(ctx, rest, os.Getenv("HEADSTART_ADMIN_TOKEN"), stdout, stderr)
 	case "demo":
 		return runDemo(rest, stdout, stderr)
+	case "bench":
+		return runBench(rest, stdout, stderr)
 	case "version":
 		fmt.Fprintln(stdout, version())
 		return exitOK

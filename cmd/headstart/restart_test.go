@@ -11,7 +11,6 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-	"time"
 
 	"headstart/bench/s3law"
 	"headstart/cmd/config"
@@ -58,7 +57,7 @@ func held(t *testing.T) (goroutines, files int) {
 // startAndStop runs an FE and a BE for one read.
 func startAndStop(t *testing.T, dir, s3 string, data []byte) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	quiet := slog.New(slog.DiscardHandler)
 	feConf, err := config.FromMap(config.FE, map[string]string{
@@ -80,7 +79,7 @@ func startAndStop(t *testing.T, dir, s3 string, data []byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := startBE(ctx, beConf, quiet)
+	b, err := startPatient(ctx, beConf, quiet)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -29,6 +29,12 @@ func NewLease(mem Memory, token uint64, lent []byte, crc uint32) Lease {
 	return Lease{lent: lent, mem: mem, token: token, crc: crc}
 }
 
+// Lend is NewLease into an empty lease that is there already. A lease is too
+// large for registers, and a copy of one just made waits for its parts.
+func (l *Lease) Lend(mem Memory, token uint64, lent []byte, crc uint32) {
+	l.lent, l.mem, l.token, l.crc = lent, mem, token, crc
+}
+
 // Len returns the length of the block in bytes.
 func (l *Lease) Len() int { return len(l.lent) }
 
@@ -65,12 +71,10 @@ func (l *Lease) CopyAt(dst []byte, off int) (int, error) {
 // Release gives the bytes back. The lease is empty afterwards; releasing an
 // empty lease does nothing.
 func (l *Lease) Release() {
-	if l.mem == nil {
-		return
+	if mem := l.mem; mem != nil {
+		l.lent, l.mem = nil, nil
+		mem.ReleaseLease(l.token)
 	}
-	mem, token := l.mem, l.token
-	*l = Lease{}
-	mem.ReleaseLease(token)
 }
 
 // Buf is one block in memory of its own, counted by reference: what a fetch

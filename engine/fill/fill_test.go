@@ -17,7 +17,7 @@ func told(r *block.Reply) string {
 	letters := map[block.Status]string{
 		block.StatusData: "D", block.StatusNotFound: "-", block.StatusQueueTimeout: "q", block.StatusQueueFull: "Q",
 		block.StatusFillRejected: "r", block.StatusFillTimeout: "t", block.StatusCancelled: "c",
-		block.StatusGoingAway: "g", block.StatusUnsupported: "u", block.StatusFailed: "F",
+		block.StatusGoingAway: "g", block.StatusUnsupported: "u", block.StatusFailed: "F", block.StatusFilling: "f",
 	}
 	var b strings.Builder
 	for _, a := range r.Answers {

@@ -50,6 +50,7 @@ type counters struct {
 	requests, success, failed, queueTimeout atomic.Int64
 	fillRequested, fillSuccess, fillTimeout atomic.Int64
 	fillRejected, fillFailed, panics        atomic.Int64
+	shared                                  atomic.Int64
 }
 
 // Metrics is the serving side's books at one moment; all values only grow.
@@ -60,7 +61,8 @@ type Metrics struct {
 	// FillRequested is the sum of the others plus those under way, switched off, or
 	// for blocks that do not exist.
 	FillRequested, FillSuccess, FillTimeout, FillRejected, FillFailed int64
-	Panics                                                            int64
+	// Shared are blocks of GETs that were under way for somebody else.
+	Shared, Panics int64
 }
 
 // Metrics returns a snapshot.
@@ -71,6 +73,6 @@ func (s *Server) Metrics() Metrics {
 		QueueTimeout:  c.queueTimeout.Load(),
 		FillRequested: c.fillRequested.Load(), FillSuccess: c.fillSuccess.Load(),
 		FillTimeout: c.fillTimeout.Load(), FillRejected: c.fillRejected.Load(), FillFailed: c.fillFailed.Load(),
-		Panics: c.panics.Load(),
+		Shared: c.shared.Load(), Panics: c.panics.Load(),
 	}
 }

@@ -107,11 +107,11 @@ func (s *store) slowDown(pause time.Duration) (lift func()) {
 
 // All caches are emptied at once while object storage does a fifth of what is
 // asked for. The nodes are well again as soon as it is, by themselves; meanwhile
-// each of them GETs a block once, whoever asks for it, and GETs nothing that
-// nobody waits for any more.
+// the cluster GETs a block once, whichever node asks for it and however often, and
+// GETs nothing that nobody waits for any more.
 func TestBP09_AClusterRecoversFromAStormByItself(t *testing.T) {
 	const limit = 200 // GETs a second
-	blocks, storm := 3000, 30*time.Second
+	blocks, storm := 3000, 60*time.Second
 	if testing.Short() {
 		blocks, storm = 500, 5*time.Second
 	}
@@ -139,7 +139,7 @@ func TestBP09_AClusterRecoversFromAStormByItself(t *testing.T) {
 		t.Logf("normal: %.1f %%, p99 %v; storm: %.1f %%, p99 %v, %d GETs of %d blocks on %d nodes; after: %.1f %%, p99 %v",
 			100*normal.success(), normal.at(99), 100*during.success(), during.at(99), len(gets), len(distinct), len(c.nodes),
 			100*after.success(), after.at(99))
-		if most := 1.2 * float64(len(c.nodes)*len(distinct)); float64(len(gets)) > most {
+		if most := 1.2 * float64(len(distinct)); float64(len(gets)) > most {
 			t.Errorf("%d GETs of %d blocks in the storm, want %.0f at most", len(gets), len(distinct), most)
 		}
 		if n := during.took; len(n) < limit*int(storm/time.Second) {

@@ -121,6 +121,21 @@ func (f *Flight) join() bool {
 	return true
 }
 
+// JoinOpen makes the caller a waiter of the flight of id if there is one, and
+// returns nil otherwise: it never leads.
+func (t *Table) JoinOpen(id block.ID) *Flight {
+	if f, ok := t.flights.Load(id); ok && f.join() {
+		return f
+	}
+	return nil
+}
+
+// Has reports whether there is a flight of id.
+func (t *Table) Has(id block.ID) bool {
+	_, ok := t.flights.Load(id)
+	return ok
+}
+
 // Carry starts a flight of id that fetch brings along though nobody waits for
 // it. It returns nil when the block has a flight already. The caller sees to it
 // that it lands.

@@ -301,7 +301,7 @@ func waitFor(t *testing.T, what string, done func() bool) {
 	t.Helper()
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
-	for deadline := time.After(10 * time.Second); !done(); {
+	for deadline := time.After(time.Minute); !done(); {
 		select {
 		case <-tick.C:
 		case <-deadline:

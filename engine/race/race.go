@@ -63,6 +63,9 @@ type Legs struct {
 	// Twin: both legs read object storage, Peer first and Store when it is late.
 	// What the first one lacks or fails at is not asked for again.
 	Twin bool
+	// AskPeers: the second one of a Twin asks peers instead (BP-09), and ends when
+	// object storage fails.
+	AskPeers bool
 	// BlockSize cuts the run down once a leg has told the object's size.
 	BlockSize int64
 }
@@ -286,6 +289,9 @@ func (r *Race) ended(ev event) {
 		r.releaseSlot()
 		return
 	}
+	if l.err != nil && r.legs.AskPeers {
+		r.leg[storeLeg].stop(l.err) // two nodes could wait for each other's failed GETs
+	}
 	if l.err != errStopped {
 		r.stats.PeerErr = l.err
 	}
@@ -337,6 +343,9 @@ func (r *Race) recall(need uint16) {
 }
 
 func (r *Race) source(id legID) block.Source {
+	if r.legs.AskPeers {
+		return (1 - id).source()
+	}
 	if r.legs.Twin {
 		return block.SourceStore
 	}

@@ -21,6 +21,9 @@ func (s *Service) Hot(tablets []uint64) placement.HotReply {
 		want[id] = true
 	}
 	reply := placement.HotReply{BlockSize: s.Engine.BlockSize}
+	if len(tablets) == 0 { // a greeting
+		return reply
+	}
 	ranges := 0
 	s.scan.Lock() // a walk over a million objects is enough at a time
 	defer s.scan.Unlock()

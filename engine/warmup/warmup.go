@@ -159,13 +159,15 @@ func (s *Service) Metrics() Metrics {
 }
 
 // Warm takes a call of the FE. Who moves tablets to this node is recorded as
-// their first candidate before anything else happens (S84).
-func (s *Service) Warm(call placement.WarmCall) []placement.WarmProgress {
+// their first candidate before anything else happens (S84), and greeted: with
+// peer_read_async_warmup the FE sends readers here as soon as this returns.
+func (s *Service) Warm(ctx context.Context, call placement.WarmCall) []placement.WarmProgress {
 	for i := range call.Start {
 		if call.Start[i].Balance {
 			s.recordSources(call.Start[i].Groups)
 		}
 	}
+	s.greet(ctx, call.Start)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, id := range call.Drop {
@@ -304,11 +306,15 @@ func (s *Service) copyTablets(b *batch, sources []placement.Holder, tablets []ui
 			continue
 		}
 		var first error
+		// All of them are learned before the first is copied: who knows what a file is
+		// asks a peer once, not twice.
+		var wanted []copying
 		for _, o := range hot.Objects {
-			c, ok := s.wanted(o, hot.BlockSize, source.Addr)
-			if !ok {
-				continue
+			if c, ok := s.wanted(o, hot.BlockSize, source.Addr); ok {
+				wanted = append(wanted, c)
 			}
+		}
+		for _, c := range wanted {
 			if err := s.copyObject(b, c); err != nil && first == nil {
 				first = err
 			}

@@ -17,7 +17,7 @@ func TestS84_TheSourceIsTheFirstCandidateBeforeTheAnswer(t *testing.T) {
 		target := w.nodes[2]
 		w.mu.deaf[w.nodes[0].addr] = true // the work itself will fail
 		w.mu.err = errors.New("no store")
-		progress := target.Warm(move("b1", []uint64{7, 8}, w.nodes[0], w.nodes[1]))
+		progress := target.Warm(w.t.Context(), move("b1", []uint64{7, 8}, w.nodes[0], w.nodes[1]))
 		for _, id := range []int64{7, 8} {
 			view, ok := target.Table.Show(block.TabletRoute(id))
 			if !ok || len(view.Candidates) != 2 || view.Candidates[0].Host != "10.0.0.1" || view.Candidates[1].Host != "10.0.0.2" {
@@ -29,11 +29,40 @@ func TestS84_TheSourceIsTheFirstCandidateBeforeTheAnswer(t *testing.T) {
 		}
 		job := move("b2", []uint64{9}, w.nodes[1])
 		job.Start[0].Balance = false
-		target.Warm(job)
+		target.Warm(w.t.Context(), job)
 		if _, ok := target.Table.Show(block.TabletRoute(9)); ok {
 			t.Error("a job's source has become a candidate")
 		}
 		target.finish(w, "b1")
+	})
+}
+
+// TestS84_TheSourcesAreGreetedBeforeTheAnswer: who has just answered is no suspect
+// for the reads that the FE is about to send here. A source that is silent keeps
+// the answer waiting for half a second, and is no more than a suspect.
+func TestS84_TheSourcesAreGreetedBeforeTheAnswer(t *testing.T) {
+	inWorld(t, 4, func(w *world) {
+		silent, deaf, source, target := w.nodes[0], w.nodes[1], w.nodes[2], w.nodes[3]
+		w.mu.silent[silent.addr], w.mu.deaf[deaf.addr] = true, true
+		began := time.Now()
+		target.Warm(w.t.Context(), move("a", []uint64{7, 8}, silent, deaf, source))
+		if took := time.Since(began); took != greetTimeout {
+			t.Errorf("the answer took %v, want %v", took, greetTimeout)
+		}
+		for n, want := range map[*node]bool{silent: false, deaf: false, source: true} {
+			if got := target.Engine.Breakers.Vouched(n.addr); got != want {
+				t.Errorf("%v vouched for: %t", n.addr, got)
+			}
+		}
+		w.mu.Lock()
+		w.mu.silent[silent.addr] = false
+		w.mu.Unlock()
+		target.finish(w, "a")
+		target.Warm(w.t.Context(), move("b", []uint64{9}, silent, source))
+		if a, b := silent.greetings.Load(), source.greetings.Load(); a != 1 || b != 1 {
+			t.Errorf("%d and %d greetings were answered, want one each: once is enough", a, b)
+		}
+		target.finish(w, "b")
 	})
 }
 
@@ -49,7 +78,7 @@ func TestS88_BlocksComeFromTheSource(t *testing.T) {
 			source.read(w, 7, file(2), 3, 1)
 			source.read(w, 8, file(3), 0, 1) // another tablet
 			before := w.gets()
-			target.Warm(move("b", []uint64{7}, source))
+			target.Warm(w.t.Context(), move("b", []uint64{7}, source))
 			p := target.finish(w, "b")
 			if want := int64(16*testBlock + 100); p.State != placement.WarmDone || p.Blocks != 17 || p.Bytes != want {
 				t.Errorf("from peer %t: %+v, want 17 blocks and %d bytes", fromPeer, p, want)
@@ -82,12 +111,12 @@ func TestS88_ObjectStorageStandsInForASourceThatFails(t *testing.T) {
 		other.read(w, 7, file(1), 0, 4)
 		w.mu.deaf[source.addr] = true
 		before := w.gets()
-		target.Warm(move("b", []uint64{7}, source, other))
+		target.Warm(w.t.Context(), move("b", []uint64{7}, source, other))
 		if p := target.finish(w, "b"); p.State != placement.WarmDone || p.Blocks != 4 || w.gets() != before {
 			t.Errorf("the second source was not asked: %+v, %d GETs", p, w.gets()-before)
 		}
 		w.mu.deaf[other.addr] = true
-		target.Warm(move("c", []uint64{7}, source, other))
+		target.Warm(w.t.Context(), move("c", []uint64{7}, source, other))
 		if p := target.finish(w, "c"); p.State != placement.WarmFailed || !strings.Contains(p.Err, "10.0.0.1:8060") || !strings.Contains(p.Err, "10.0.0.2:8060") {
 			t.Errorf("nobody knows what is hot: %+v", p)
 		}
@@ -110,7 +139,7 @@ func TestS10_WarmUpNeverUsesPeerRead(t *testing.T) {
 	inWorld(t, 2, func(w *world) {
 		source, target := w.nodes[0], w.nodes[1]
 		source.read(w, 7, file(1), 0, 8)
-		target.Warm(move("b", []uint64{7}, source)) // the source is the first candidate now
+		target.Warm(w.t.Context(), move("b", []uint64{7}, source)) // the source is the first candidate now
 		if p := target.finish(w, "b"); p.State != placement.WarmDone || p.Blocks != 8 {
 			t.Errorf("%+v", p)
 		}
@@ -124,7 +153,7 @@ func TestS85_ObjectsOutsideTablets(t *testing.T) {
 	inWorld(t, 1, func(w *world) {
 		n := w.nodes[0]
 		o := placement.WarmObject{Object: block.Object{Bucket: "b", Key: "x"}, Meta: block.Meta{Size: w.mu.size, Version: "v1", ETag: "v1"}}
-		n.Warm(placement.WarmCall{Start: []placement.WarmBatch{{ID: "b", Objects: []placement.WarmObject{o}}}})
+		n.Warm(w.t.Context(), placement.WarmCall{Start: []placement.WarmBatch{{ID: "b", Objects: []placement.WarmObject{o}}}})
 		if p := n.finish(w, "b"); p.State != placement.WarmDone || p.Blocks != 21 || p.Bytes != w.mu.size {
 			t.Errorf("%+v", p)
 		}
@@ -137,7 +166,7 @@ func TestS85_ObjectsOutsideTablets(t *testing.T) {
 		// It shrinks between the listing and the copy.
 		o.Object.Key = "y"
 		o.Meta.Size *= 3
-		n.Warm(placement.WarmCall{Start: []placement.WarmBatch{{ID: "c", Objects: []placement.WarmObject{o}}}})
+		n.Warm(w.t.Context(), placement.WarmCall{Start: []placement.WarmBatch{{ID: "c", Objects: []placement.WarmObject{o}}}})
 		if p := n.finish(w, "c"); p.State != placement.WarmDone || p.Blocks != 21 {
 			t.Errorf("%+v", p)
 		}
@@ -155,7 +184,7 @@ func TestS85_RateLimit(t *testing.T) {
 		}
 		target.Settings.BytesPerSecond.Store(16 * testBlock) // one file a second
 		began := time.Now()
-		target.Warm(move("b", tablets, source))
+		target.Warm(w.t.Context(), move("b", tablets, source))
 		if p := target.finish(w, "b"); p.Blocks != 160 {
 			t.Errorf("%+v", p)
 		}
@@ -168,7 +197,7 @@ func TestS85_RateLimit(t *testing.T) {
 			t.Fatal(err)
 		}
 		began = time.Now()
-		target.Warm(move("c", tablets, source))
+		target.Warm(w.t.Context(), move("c", tablets, source))
 		time.Sleep(time.Second)
 		target.Settings.BytesPerSecond.Store(0)
 		if p := target.finish(w, "c"); p.State != placement.WarmDone || time.Since(began) > 3*time.Second {
@@ -184,28 +213,28 @@ func TestS85_BatchesThatAreSaidTwiceDroppedOrForgotten(t *testing.T) {
 			source.read(w, 7, file(i), 0, 16)
 		}
 		call := move("b", []uint64{7}, source)
-		target.Warm(call)
-		target.Warm(call)
+		target.Warm(w.t.Context(), call)
+		target.Warm(w.t.Context(), call)
 		if p := target.finish(w, "b"); p.State != placement.WarmDone || source.hots.Load() != 1 {
 			t.Errorf("%+v: said twice, done %d times", p, source.hots.Load())
 		}
-		if p := target.Warm(call); p[0].State != placement.WarmDone {
+		if p := target.Warm(w.t.Context(), call); p[0].State != placement.WarmDone {
 			t.Errorf("%+v", p)
 		}
 		if err := target.Cache.Clear(w.t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		target.Settings.BytesPerSecond.Store(testBlock)
-		target.Warm(move("slow", []uint64{7}, source))
+		target.Warm(w.t.Context(), move("slow", []uint64{7}, source))
 		time.Sleep(time.Second)
-		target.Warm(placement.WarmCall{Drop: []string{"slow", "never heard of"}})
+		target.Warm(w.t.Context(), placement.WarmCall{Drop: []string{"slow", "never heard of"}})
 		if p := target.finish(w, "slow"); p.State != placement.WarmUnknown {
 			t.Errorf("a batch that was dropped: %+v", p)
 		}
 		if m := target.Metrics(); m.Running != 0 || m.Queued != 0 {
 			t.Errorf("%+v", m)
 		}
-		if p := target.Warm(placement.WarmCall{Ask: []string{"x"}}); !reflect.DeepEqual(p, []placement.WarmProgress{{ID: "x"}}) {
+		if p := target.Warm(w.t.Context(), placement.WarmCall{Ask: []string{"x"}}); !reflect.DeepEqual(p, []placement.WarmProgress{{ID: "x"}}) {
 			t.Errorf("%+v", p)
 		}
 	})
@@ -266,7 +295,7 @@ func TestWithoutACacheNothingIsWarm(t *testing.T) {
 	inWorld(t, 1, func(w *world) {
 		n := w.nodes[0]
 		w.mu.err = block.ErrDenied
-		n.Warm(placement.WarmCall{Start: []placement.WarmBatch{{ID: "b", Objects: []placement.WarmObject{{Object: file(1), Meta: block.Meta{Size: 5, Version: "v1"}}}}}})
+		n.Warm(w.t.Context(), placement.WarmCall{Start: []placement.WarmBatch{{ID: "b", Objects: []placement.WarmObject{{Object: file(1), Meta: block.Meta{Size: 5, Version: "v1"}}}}}})
 		if p := n.finish(w, "b"); p.State != placement.WarmFailed || !strings.Contains(p.Err, "access denied") {
 			t.Errorf("%+v", p)
 		}

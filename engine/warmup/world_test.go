@@ -50,8 +50,8 @@ type world struct {
 		size int64
 		gets int
 		err  error
-		// deaf nodes answer no peer.
-		deaf map[block.Addr]bool
+		// deaf nodes refuse their peers' calls, silent ones keep them waiting.
+		deaf, silent map[block.Addr]bool
 	}
 }
 
@@ -59,8 +59,8 @@ type world struct {
 type node struct {
 	*Service
 	addr block.Addr
-	// hots and fetches count what peers have asked.
-	hots, fetches atomic.Int64
+	// hots, greetings and fetches count what peers have asked.
+	hots, greetings, fetches atomic.Int64
 }
 
 // inWorld runs f in a bubble with n nodes. Any goroutine or block left over fails
@@ -69,7 +69,7 @@ func inWorld(t *testing.T, n int, f func(w *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{t: t}
-		w.mu.size, w.mu.deaf = 20*testBlock+100, map[block.Addr]bool{}
+		w.mu.size, w.mu.deaf, w.mu.silent = 20*testBlock+100, map[block.Addr]bool{}, map[block.Addr]bool{}
 		for i := range n {
 			w.nodes = append(w.nodes, w.newNode(block.Addr{Host: fmt.Sprintf("10.0.0.%d", i+1), Port: 8060}))
 		}
@@ -205,12 +205,23 @@ func (p peers) find(addr block.Addr) (*node, error) {
 	return nil, errors.New("connection refused")
 }
 
-func (p peers) Hot(_ context.Context, addr block.Addr, tablets []uint64) (placement.HotReply, error) {
+func (p peers) Hot(ctx context.Context, addr block.Addr, tablets []uint64) (placement.HotReply, error) {
+	p.w.mu.Lock()
+	silent := p.w.mu.silent[addr]
+	p.w.mu.Unlock()
+	if silent {
+		<-ctx.Done()
+		return placement.HotReply{}, ctx.Err()
+	}
 	n, err := p.find(addr)
 	if err != nil {
 		return placement.HotReply{}, err
 	}
-	n.hots.Add(1)
+	if len(tablets) == 0 {
+		n.greetings.Add(1)
+	} else {
+		n.hots.Add(1)
+	}
 	return n.Hot(tablets), nil
 }
 
@@ -256,7 +267,7 @@ func (n *node) read(w *world, tablet int64, o block.Object, first, count int) bl
 func (n *node) finish(w *world, id string) placement.WarmProgress {
 	w.t.Helper()
 	for range 100_000 {
-		p := n.Warm(placement.WarmCall{Ask: []string{id}})[0]
+		p := n.Warm(w.t.Context(), placement.WarmCall{Ask: []string{id}})[0]
 		if p.State != placement.WarmQueued && p.State != placement.WarmRunning {
 			return p
 		}

@@ -3,7 +3,9 @@
 // processes in network namespaces of their own; to be cut off means that every
 // packet vanishes, those of old connections too. No read may fail or bring a
 // wrong byte, and peers must be used again within one open period of their
-// circuits. It has to run where it may make networks: make chaos.
+// circuits. With -lose fe it is the FE that is lost: it is killed (kill -9) and
+// started again after five minutes. It has to run where it may make networks:
+// make chaos.
 package main
 
 import (
@@ -46,11 +48,18 @@ func run(args []string) error {
 	flags := flag.NewFlagSet("chaos", flag.ContinueOnError)
 	exe := flags.String("headstart", "bin/headstart", "the program to run nodes with")
 	before := flags.Duration("before", 10*time.Second, "how long the cluster is read from before the cut")
-	cut := flags.Duration("cut", time.Minute, "how long one node is cut off")
+	lose := flags.String("lose", "be", "what is lost: be, one of the BEs, or fe, the only FE")
+	cut := flags.Duration("cut", 0, "how long it is lost; 0 is a minute for a BE, five for the FE")
 	after := flags.Duration("after", openPeriod+15*time.Second, "how long the cluster is read from after that")
 	rate := flags.Int("rate", 40, "reads a second from each node")
 	if err := flags.Parse(args); err != nil {
 		return err
+	}
+	if *lose != "be" && *lose != "fe" {
+		return fmt.Errorf("-lose %s: want be or fe", *lose)
+	}
+	if *cut == 0 {
+		*cut = map[string]time.Duration{"be": time.Minute, "fe": 5 * time.Minute}[*lose]
 	}
 	// The kernel ends the nodes when the thread that has started them ends.
 	runtime.LockOSThread()
@@ -66,26 +75,37 @@ func run(args []string) error {
 	}
 	l := startLoad(ctx, c, *rate)
 	defer l.stop()
+	if *lose == "fe" {
+		return loseFE(ctx, c, l, [3]time.Duration{*before, *cut, *after})
+	}
 	victim := c.bes[victimIndex]
 	fmt.Printf("three BEs and an FE; %d reads a second from each BE, each of a block that it does not have; %s is cut off\n\n", *rate, victim.name)
-	var counts []count
-	for _, p := range []phase{
+	counts, err := l.countAll(ctx, []phase{
 		{"before", *before, func() error { return nil }},
 		{"cut off", *cut, func() error { return c.peers.cut(victim) }},
 		{"healed", *after, func() error { return c.peers.heal(victim) }},
-	} {
-		if err := p.begin(); err != nil {
-			return err
-		}
-		n, err := l.count(ctx, p)
-		if err != nil {
-			return err
-		}
-		counts = append(counts, n)
+	})
+	if err != nil {
+		return err
 	}
 	l.stop()
 	report(os.Stdout, counts)
 	return verdict(counts)
+}
+
+// countAll counts phase by phase.
+func (l *load) countAll(ctx context.Context, phases []phase) (counts []count, err error) {
+	for _, p := range phases {
+		if err := p.begin(); err != nil {
+			return nil, err
+		}
+		n, err := l.count(ctx, p)
+		if err != nil {
+			return nil, err
+		}
+		counts = append(counts, n)
+	}
+	return counts, nil
 }
 
 func report(w io.Writer, counts []count) {
@@ -111,8 +131,8 @@ func since(d time.Duration) string {
 
 func share(n, of int) float64 { return float64(n) / float64(max(of, 1)) }
 
-// verdict says what is wrong.
-func verdict(counts []count) error {
+// unharmed says which phase readers were hurt in.
+func unharmed(counts []count) error {
 	for _, c := range counts {
 		if c.failed > 0 || c.wrong > 0 {
 			return fmt.Errorf("%s: %d reads failed (the first: %v), %d brought wrong bytes", c.phase, c.failed, c.err, c.wrong)
@@ -120,6 +140,14 @@ func verdict(counts []count) error {
 		if c.reads == 0 {
 			return fmt.Errorf("%s: nothing was read", c.phase)
 		}
+	}
+	return nil
+}
+
+// verdict says what is wrong.
+func verdict(counts []count) error {
+	if err := unharmed(counts); err != nil {
+		return err
 	}
 	before, cut, healed := counts[0], counts[1], counts[2]
 	switch {

@@ -33,6 +33,8 @@ const (
 	// setObjects is how many objects each of the two sets has: one is held by the
 	// node that will be cut off and read by the others, one the other way round.
 	setObjects = 16
+	// newsObject is one that nobody reads before the FE is lost.
+	newsObject = 2 * setObjects
 	// victimIndex is the node that is cut off, holderIndex the one that holds what
 	// it reads.
 	victimIndex, holderIndex = 2, 0
@@ -85,7 +87,7 @@ func startCluster(ctx context.Context, exe string) (c *cluster, err error) {
 		return nil, err
 	}
 	rand.NewChaCha8([32]byte{1}).Read(c.data)
-	objects := make([]s3law.Object, 2*setObjects)
+	objects := make([]s3law.Object, newsObject+1)
 	for i := range objects {
 		objects[i] = s3law.Object{Key: key(i), Data: c.data}
 	}
@@ -95,7 +97,7 @@ func startCluster(ctx context.Context, exe string) (c *cluster, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if c.fe, err = c.node("fe", hub, nil, "host = "+c.peers.addr(hub)+"\nlisten_host = 0.0.0.0\nmeta_dir = meta\n"); err != nil {
+	if err := c.startFE(); err != nil {
 		return nil, err
 	}
 	for i := 1; i <= 3; i++ {
@@ -106,6 +108,12 @@ func startCluster(ctx context.Context, exe string) (c *cluster, err error) {
 		c.bes = append(c.bes, be)
 	}
 	return c, c.awaitAlive(ctx)
+}
+
+// startFE starts the FE, with the state that its folder has.
+func (c *cluster) startFE() (err error) {
+	c.fe, err = c.node("fe", hub, nil, "host = "+c.peers.addr(hub)+"\nlisten_host = 0.0.0.0\nmeta_dir = meta\n")
+	return err
 }
 
 // conf leaves all that matters at its default, but for small blocks.

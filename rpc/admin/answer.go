@@ -63,16 +63,16 @@ func quote(s string) string {
 	return strconv.Quote(s)
 }
 
-// number reads a decimal argument of at least least; missing means def.
-func number(args *fasthttp.Args, name string, def, least int64) (int64, error) {
+// number reads a decimal argument from least to most; missing means def.
+func number(args *fasthttp.Args, name string, def, least, most int64) (int64, error) {
 	if !args.Has(name) {
 		return def, nil
 	}
 	text := string(args.Peek(name))
 	n, err := strconv.ParseInt(text, 10, 64)
-	if err != nil || n < least || text[0] == '+' {
+	if err != nil || n < least || n > most || text[0] == '+' {
 		return 0, errors.New(name + "=" + quote(text) + ": want a whole number from " +
-			strconv.FormatInt(least, 10) + " to 9223372036854775807")
+			strconv.FormatInt(least, 10) + " to " + strconv.FormatInt(most, 10))
 	}
 	return n, nil
 }
@@ -106,7 +106,8 @@ func only(args *fasthttp.Args, known []string) error {
 	return nil
 }
 
-// decodeStrict reads one JSON value and refuses fields it does not know.
+// decodeStrict reads one JSON value and refuses fields it does not know, or knows
+// already: of two, either may be what was meant.
 func decodeStrict(body []byte, v any) error {
 	d := json.NewDecoder(bytes.NewReader(body))
 	d.DisallowUnknownFields()
@@ -116,5 +117,39 @@ func decodeStrict(body []byte, v any) error {
 	if _, err := d.Token(); err != io.EOF {
 		return errors.New("want one JSON value and nothing behind it")
 	}
-	return nil
+	return namedOnce(json.NewDecoder(bytes.NewReader(body)))
+}
+
+// namedOnce reads one JSON value, which has been decoded before and is not too
+// deep, and refuses objects that have a field twice. Like the decoder it takes
+// upper and lower case for the same.
+func namedOnce(d *json.Decoder) error {
+	t, err := d.Token()
+	if err != nil {
+		return err
+	}
+	open, _ := t.(json.Delim)
+	if open == 0 {
+		return nil
+	}
+	seen := make(map[string]bool)
+	for d.More() {
+		if open == '{' {
+			t, err := d.Token()
+			if err != nil {
+				return err
+			}
+			name, _ := t.(string)
+			folded := strings.ToUpper(strings.ToLower(name))
+			if seen[folded] {
+				return errors.New("field " + quote(name) + " is there twice")
+			}
+			seen[folded] = true
+		}
+		if err := namedOnce(d); err != nil {
+			return err
+		}
+	}
+	_, err = d.Token()
+	return err
 }

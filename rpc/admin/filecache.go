@@ -3,6 +3,7 @@ package admin
 import (
 	"context"
 	"errors"
+	"math"
 	"strings"
 
 	"github.com/valyala/fasthttp"
@@ -92,7 +93,7 @@ func (s *BE) releaseCache(ctx *fasthttp.RequestCtx) {
 // much of its disk from now on, until the next restart. What is above goes.
 func (s *BE) resetCache(ctx *fasthttp.RequestCtx) {
 	args := ctx.QueryArgs()
-	capacity, err := number(args, "capacity", 0, 1)
+	capacity, err := number(args, "capacity", 0, 1, math.MaxInt64)
 	if err == nil && capacity == 0 {
 		err = errors.New("capacity is missing")
 	}

@@ -162,11 +162,11 @@ func startBE(t testing.TB, keys map[string]string) *nodeUnderTest {
 func (n *nodeUnderTest) parts(dir string, logger *slog.Logger) BEOptions {
 	n.t.Helper()
 	cache, err := blockcache.Open(blockcache.Options{
-		BlockSize: testBlock, Logger: logger,
+		BlockSize: testBlock, Logger: logger, IOTimeout: time.Minute,
 		Paths: []blockcache.Path{{Dir: filepath.Join(dir, "cache"), TotalBytes: 16 << 20}},
 	})
 	must(n.t, err)
-	queue, err := pools.NewQueue(pools.QueueOptions{Workers: 2, MaxQueue: 8, Timeout: time.Second})
+	queue, err := pools.NewQueue(pools.QueueOptions{Workers: 2, MaxQueue: 8, Timeout: time.Minute})
 	must(n.t, err)
 	buffers, err := pools.NewBuffers(pools.BuffersOptions{})
 	must(n.t, err)
@@ -192,7 +192,7 @@ func (n *nodeUnderTest) parts(dir string, logger *slog.Logger) BEOptions {
 	o := BEOptions{
 		Config: n.conf, Engine: e, Cache: cache, Serving: server, Table: table, Breakers: breakers,
 		Profiles: profiles, Timelines: timelines, Buffers: buffers, Health: new(Health), Tokens: new(Tokens),
-		Bucket: "bucket", BlockTimeout: 10 * time.Second, Logger: logger,
+		Bucket: "bucket", BlockTimeout: time.Minute, Logger: logger,
 	}
 	n.conf.BindString("admin_token", &o.Tokens.Admin)
 	n.conf.BindString("read_token", &o.Tokens.Read)
@@ -209,7 +209,7 @@ func (n *nodeUnderTest) listen() string {
 	go func() { done <- n.Serve(ln) }() // ended by Shutdown
 	n.t.Cleanup(func() {
 		n.client.CloseIdleConnections()
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 		defer cancel()
 		must(n.t, errors.Join(n.Shutdown(ctx), <-done))
 	})

@@ -124,6 +124,9 @@ type Wire struct {
 	FrontLocal, FrontPeer, FrontStore                                  int64
 	// S3Forwards went on to object storage for S3 clients.
 	S3Forwards int64
+	// Warm-up.
+	WarmBatches, WarmFailed, WarmQueued, WarmRunning               int64
+	WarmPeerBlocks, WarmPeerBytes, WarmStoreBlocks, WarmStoreBytes int64
 }
 
 // Reason is a count of one reason; there is a fixed set of them.
@@ -158,7 +161,7 @@ func referenceMetrics() []metric {
 // ownMetrics are Headstart's own, in base units and with bounded labels.
 func ownMetrics() []metric {
 	var all []metric
-	for _, part := range [][]metric{readMetrics(), raceMetrics(), peerMetrics(), servingMetrics(), cacheMetrics(), storeMetrics(), frontMetrics()} {
+	for _, part := range [][]metric{readMetrics(), raceMetrics(), peerMetrics(), servingMetrics(), cacheMetrics(), storeMetrics(), frontMetrics(), warmUpMetrics()} {
 		all = append(all, part...)
 	}
 	return all
@@ -198,6 +201,7 @@ func raceMetrics() []metric {
 		count(`headstart_race_hedges_total`, requesting, "Reads of object storage started beside a running peer read.", func(b *books) int64 { return b.engine.Hedges }),
 		count(`headstart_race_hedges_refused_total{reason="slots"}`, requesting, "Hedges that were due and not sent: max_peer_race_s3_thread_num were in use, or the budget was spent.", func(b *books) int64 { return b.engine.HedgeNoSlot }),
 		count(`headstart_race_hedges_refused_total{reason="budget"}`, requesting, "", func(b *books) int64 { return b.engine.HedgeNoBudget }),
+		count(`headstart_late_gets_total`, requesting, "Reads of object storage that were late and asked peers beside it.", func(b *books) int64 { return b.engine.LateGETs }),
 		count(`headstart_race_wasted_bytes_total`, requesting, "Bytes that came from the wire and were not needed.", func(b *books) int64 { return b.engine.WastedBytes }),
 		count(`headstart_race_abandoned_total`, requesting, "Races that their readers gave up.", func(b *books) int64 { return b.engine.RaceAbandoned }),
 		count(`headstart_race_sequential_total`, requesting, "Fetches with candidates that did not race (enable_peer_s3_race, max_concurrent_peer_races).", func(b *books) int64 { return b.engine.RaceSequential }),
@@ -227,6 +231,7 @@ func peerMetrics() []metric {
 		count(`headstart_peer_dial_errors_total`, requesting, "Connections to peers that failed.", func(b *books) int64 { return b.wire.PeerDialErrors }),
 		count(`headstart_peer_calls_total`, requesting, "Calls to peers sent.", func(b *books) int64 { return b.wire.PeerCalls }),
 		count(`headstart_peer_received_bytes_total`, requesting, "Bytes of blocks received from peers.", func(b *books) int64 { return b.wire.PeerBytes }),
+		count(`headstart_peer_cross_location_bytes_total`, requesting, "Bytes of blocks that peers of another location have brought.", func(b *books) int64 { return b.engine.FarBytes }),
 		count(`headstart_peer_wasted_bytes_total`, requesting, "Bytes among them that nobody wanted any more when they came.", func(b *books) int64 { return b.wire.PeerWasted }),
 		count(`headstart_peer_cancels_total`, requesting, "Calls to peers that were cancelled.", func(b *books) int64 { return b.wire.PeerCancels }),
 		count(`headstart_peer_cuts_total`, requesting, "Connections closed because a cancelled call was not answered.", func(b *books) int64 { return b.wire.PeerCuts }),
@@ -245,12 +250,14 @@ func servingMetrics() []metric {
 		level(`headstart_peer_queue_depth`, serving, "Peer reads that wait for a worker.", func(b *books) int64 { return int64(b.queue.Depth) }),
 		count(`headstart_peer_queue_delayed_total`, serving, "Peer reads that had to wait.", func(b *books) int64 { return int64(b.queue.Delayed) }),
 		duration(`headstart_peer_queue_wait_seconds_total`, serving, "How long they waited, all together.", func(b *books) int64 { return int64(b.queue.Waited) }),
+		level(`headstart_peer_queue_most_late_milliseconds`, serving, "How long a peer read was kept at most that should have been refused: what the machine made of a time-out.", func(b *books) int64 { return b.queue.MostLate.Milliseconds() }),
 		count(`headstart_peer_queue_shed_total{reason="queue_timeout"}`, serving, shed, func(b *books) int64 { return int64(b.queue.Timeouts) }),
 		count(`headstart_peer_queue_shed_total{reason="queue_full"}`, serving, "", func(b *books) int64 { return int64(b.queue.Full) }),
 		count(`headstart_peer_queue_shed_total{reason="cancelled"}`, serving, "", func(b *books) int64 { return int64(b.queue.Cancelled) }),
 		count(`headstart_peer_queue_shed_total{reason="closed"}`, serving, "", func(b *books) int64 { return int64(b.queue.Closed) }),
 		level(`headstart_peer_fills`, serving, "Fills under way.", func(b *books) int64 { return int64(b.fills.InUse) }),
 		count(`headstart_peer_fill_failures_total`, serving, "Fills that met an error of object storage.", func(b *books) int64 { return b.serving.FillFailed }),
+		count(`headstart_peer_shared_blocks_total`, serving, "Blocks served from reads of object storage that were under way for somebody else.", func(b *books) int64 { return b.serving.Shared }),
 		count(`headstart_peer_fill_panics_total`, serving, "Fills that panicked.", func(b *books) int64 { return b.serving.Panics }),
 		level(`headstart_peer_server_connections`, serving, "Connections of other nodes.", func(b *books) int64 { return b.wire.ServerConns }),
 		count(`headstart_peer_server_calls_total`, serving, "Calls of other nodes, of all methods.", func(b *books) int64 { return b.wire.ServerCalls }),
@@ -293,6 +300,20 @@ func frontMetrics() []metric {
 		count(`headstart_s3_front_answers_total{source="peer"}`, both, "", func(b *books) int64 { return b.wire.FrontPeer }),
 		count(`headstart_s3_front_answers_total{source="s3"}`, both, "", func(b *books) int64 { return b.wire.FrontStore }),
 		count(`headstart_s3_forwards_total`, both, "Requests sent to object storage for S3 clients.", func(b *books) int64 { return b.wire.S3Forwards }),
+	}
+}
+
+func warmUpMetrics() []metric {
+	const blocks, bytes = "Blocks copied by warm-up, by where they came from.", "Bytes of them."
+	return []metric{
+		count(`headstart_warm_up_batches_total`, both, "Batches of warm-up that have ended.", func(b *books) int64 { return b.wire.WarmBatches }),
+		count(`headstart_warm_up_batches_failed_total`, both, "Those that were not copied whole.", func(b *books) int64 { return b.wire.WarmFailed }),
+		level(`headstart_warm_up_batches_queued`, both, "Batches that wait for their turn.", func(b *books) int64 { return b.wire.WarmQueued }),
+		level(`headstart_warm_up_batches_running`, both, "Batches that are being copied.", func(b *books) int64 { return b.wire.WarmRunning }),
+		count(`headstart_warm_up_blocks_total{source="peer"}`, both, blocks, func(b *books) int64 { return b.wire.WarmPeerBlocks }),
+		count(`headstart_warm_up_blocks_total{source="s3"}`, both, "", func(b *books) int64 { return b.wire.WarmStoreBlocks }),
+		count(`headstart_warm_up_bytes_total{source="peer"}`, both, bytes, func(b *books) int64 { return b.wire.WarmPeerBytes }),
+		count(`headstart_warm_up_bytes_total{source="s3"}`, both, "", func(b *books) int64 { return b.wire.WarmStoreBytes }),
 	}
 }
 

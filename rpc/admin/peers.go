@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net/netip"
-	"strconv"
 	"strings"
 	"time"
 
@@ -24,7 +24,7 @@ const (
 
 // tablet reads tablet_id.
 func tablet(ctx *fasthttp.RequestCtx) (block.Route, bool) {
-	id, err := number(ctx.QueryArgs(), "tablet_id", -1, 0)
+	id, err := number(ctx.QueryArgs(), "tablet_id", -1, 0, math.MaxInt64)
 	if err == nil && id < 0 {
 		err = errors.New("tablet_id is missing")
 	}
@@ -37,10 +37,9 @@ func tablet(ctx *fasthttp.RequestCtx) (block.Route, bool) {
 
 // showTablets serves GET /api/peer_cache?op=show_all[&limit=N].
 func (s *BE) showTablets(ctx *fasthttp.RequestCtx) {
-	limit, err := number(ctx.QueryArgs(), "limit", defaultLimit, 1)
-	if err != nil || limit > maxLimit {
-		wrongArgument(ctx, errors.New("limit="+quote(string(ctx.QueryArgs().Peek("limit")))+
-			": want a whole number from 1 to "+strconv.Itoa(maxLimit)))
+	limit, err := number(ctx.QueryArgs(), "limit", defaultLimit, 1, maxLimit)
+	if err != nil {
+		wrongArgument(ctx, err)
 		return
 	}
 	answer(ctx, s.Table.ShowAll(int(limit)))

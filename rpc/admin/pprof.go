@@ -2,7 +2,6 @@ package admin
 
 import (
 	"net/http/pprof"
-	"strconv"
 	"sync/atomic"
 
 	"github.com/valyala/fasthttp"
@@ -33,9 +32,9 @@ func profiling() []route {
 // time on this server, and for a bounded number of seconds.
 func oneAtATime(running *atomic.Bool, h fasthttp.RequestHandler) fasthttp.RequestHandler {
 	return func(ctx *fasthttp.RequestCtx) {
-		seconds, err := number(ctx.QueryArgs(), "seconds", 1, 1)
-		if err != nil || seconds > maxProfileSeconds {
-			fail(ctx, fasthttp.StatusBadRequest, "bad_argument", "seconds: want 1 to "+strconv.Itoa(maxProfileSeconds))
+		_, err := number(ctx.QueryArgs(), "seconds", 1, 1, maxProfileSeconds)
+		if err != nil {
+			wrongArgument(ctx, err)
 			return
 		}
 		if !running.CompareAndSwap(false, true) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math"
 	"net"
 	"strings"
 	"sync"
@@ -67,16 +68,16 @@ func (s *BE) readRequest(args *fasthttp.Args) (*block.Read, error) {
 		return nil, err
 	}
 	req := &block.Read{Object: obj, Size: -1, QueryID: string(args.Peek("query_id"))}
-	if req.Offset, err = number(args, "offset", 0, 0); err != nil {
+	if req.Offset, err = number(args, "offset", 0, 0, math.MaxInt64); err != nil {
 		return nil, err
 	}
-	if req.Size, err = number(args, "size", -1, 0); err != nil {
+	if req.Size, err = number(args, "size", -1, 0, math.MaxInt64); err != nil {
 		return nil, err
 	}
 	if req.Packed, err = packed(args); err != nil {
 		return nil, err
 	}
-	tablet, err := number(args, "tablet_id", -1, 0)
+	tablet, err := number(args, "tablet_id", -1, 0, math.MaxInt64)
 	if err != nil {
 		return nil, err
 	}
@@ -92,11 +93,11 @@ func (s *BE) readRequest(args *fasthttp.Args) (*block.Read, error) {
 // packed reads the part of the object that is a file: packed_offset and
 // packed_size, or neither.
 func packed(args *fasthttp.Args) (*block.Slice, error) {
-	offset, err := number(args, "packed_offset", -1, 0)
+	offset, err := number(args, "packed_offset", -1, 0, math.MaxInt64)
 	if err != nil {
 		return nil, err
 	}
-	size, err := number(args, "packed_size", -1, 0)
+	size, err := number(args, "packed_size", -1, 0, math.MaxInt64)
 	switch {
 	case err != nil:
 		return nil, err

@@ -2,7 +2,6 @@ package admin
 
 import (
 	"errors"
-	"strconv"
 	"strings"
 
 	"github.com/valyala/fasthttp"
@@ -16,11 +15,8 @@ const maxSlowReads = 1000
 func (s *BE) slowReads(ctx *fasthttp.RequestCtx) {
 	args := ctx.QueryArgs()
 	format := string(args.Peek("format"))
-	limit, err := number(args, "limit", maxSlowReads, 1)
-	switch {
-	case err == nil && limit > maxSlowReads:
-		err = errors.New("limit: want at most " + strconv.Itoa(maxSlowReads))
-	case err == nil && format != "" && format != "text" && format != "json":
+	limit, err := number(args, "limit", maxSlowReads, 1, maxSlowReads)
+	if err == nil && format != "" && format != "text" && format != "json" {
 		err = errors.New("format=" + quote(format) + ": want text or json")
 	}
 	if err != nil {

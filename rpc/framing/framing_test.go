@@ -166,7 +166,7 @@ func talk(t *testing.T, addr string, in []byte) string {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	if err := c.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(30 * time.Second)); err != nil {
 		t.Fatal(err)
 	}
 	go c.Write(in) // ends with the connection

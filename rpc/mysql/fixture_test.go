@@ -128,7 +128,7 @@ func newFE(t *testing.T, secure *tls.Config) *fe {
 	ended := make(chan error, 1)
 	go func() { ended <- f.Serve() }() // ended by the clean-up
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 		defer cancel()
 		if err := errors.Join(f.Shutdown(ctx), <-ended); err != nil {
 			t.Error(err)

@@ -338,7 +338,7 @@ func greeted(t *testing.T, f *fe) net.Conn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
-	c.SetDeadline(time.Now().Add(5 * time.Second))
+	c.SetDeadline(time.Now().Add(30 * time.Second))
 	head := make([]byte, 4)
 	if _, err := io.ReadFull(c, head); err != nil {
 		t.Fatal(err)
@@ -396,7 +396,7 @@ func TestShutdownEndsIdleSessions(t *testing.T) {
 	if err := db.Ping(); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	if err := f.Shutdown(ctx); err != nil {
 		t.Error(err)

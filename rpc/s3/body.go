@@ -150,9 +150,7 @@ func (b *body) WriteTo(w io.Writer) (n int64, err error) {
 					return n, block.ErrCorrupt
 				}
 				lost = b.at
-				if err := b.again(); err != nil {
-					return n, err
-				}
+				b.again()
 			}
 		}
 		if b.left == 0 {
@@ -289,15 +287,13 @@ func (b *body) receive(ctx context.Context) (err error) {
 	return err
 }
 
-// again starts anew where the client's bytes have ended; with the same version
-// of the object or not at all.
-func (b *body) again() error {
-	ctx, cancel := context.WithTimeout(context.Background(), b.f.BlockTimeout)
-	defer cancel()
+// again lets next start anew where the client's bytes have ended; with the same
+// version of the object or not at all.
+func (b *body) again() {
 	if b.rest == nil {
 		b.rest = &stream{watch: watch{context.Background(), func() {}}}
 	}
-	return b.open(ctx)
+	b.rest.close()
 }
 
 func (b *body) open(ctx context.Context) error {

@@ -43,6 +43,9 @@ const (
 	testBucket = "data"
 	adminID    = "ADMIN"
 	adminKey   = "admin/secret"
+	// patience is how long a test waits for what ought to come at once: so long
+	// that only what never comes is late, on any machine.
+	patience = time.Minute
 )
 
 // content is bytes of one version of an object: each 16 of them tell key, version
@@ -195,7 +198,7 @@ func newWorld(t testing.TB, o options) *world {
 	})
 	must(t, err)
 	w.cache, err = blockcache.Open(blockcache.Options{
-		BlockSize: o.blockSize, Logger: slog.New(slog.DiscardHandler), Paths: []blockcache.Path{{Dir: w.dir, TotalBytes: o.cacheBytes}},
+		BlockSize: o.blockSize, Logger: slog.New(slog.DiscardHandler), IOTimeout: time.Minute, Paths: []blockcache.Path{{Dir: w.dir, TotalBytes: o.cacheBytes}},
 	})
 	must(t, err)
 	w.engine = engine.NewSettings()
@@ -218,7 +221,7 @@ func newWorld(t testing.TB, o options) *world {
 	served := make(chan error, 1)
 	go func() { served <- w.Serve(ln) }() // ends with Shutdown
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		must(t, w.Shutdown(ctx))
 		must(t, <-served)
@@ -308,7 +311,7 @@ func code(body []byte) string {
 // drained waits until nothing is under way.
 func (w *world) drained() {
 	w.t.Helper()
-	deadline := time.After(10 * time.Second)
+	deadline := time.After(patience)
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
 	for w.Metrics().Streams != 0 {
@@ -323,7 +326,7 @@ func (w *world) drained() {
 // flush waits until the cache has all blocks in its files.
 func (w *world) flush() {
 	w.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	must(w.t, w.cache.Flush(ctx))
 }

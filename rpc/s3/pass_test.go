@@ -242,7 +242,7 @@ func TestHT05_DoubtfulFramingIsRefused(t *testing.T) {
 	} {
 		c, err := net.Dial("tcp", w.addr)
 		must(t, err)
-		must(t, c.SetDeadline(time.Now().Add(10*time.Second)))
+		must(t, c.SetDeadline(time.Now().Add(patience)))
 		_, err = io.WriteString(c, text)
 		must(t, err)
 		answer, _ := io.ReadAll(c) // to the end of the connection, however that comes

@@ -194,12 +194,19 @@ func (d *Directory) StartRound(ctx context.Context, groupID string) (Round, erro
 	if err != nil || !round.Ended.IsZero() {
 		return round, err
 	}
-	// Counted after the round has begun, when there are two sides to compare.
-	if p := d.planner(groupID); p != nil {
-		round.Moves = p.countMoves(&d.tablets)
+	d.options.Logger.Info("balance begins", "compute_group_id", groupID, "balance_type", string(round.Type))
+	return round, d.CountRound(ctx, &round)
+}
+
+// CountRound counts what is to move in a round that has begun: only then there are
+// two sides to compare. While nobody can be handed out it does nothing.
+func (d *Directory) CountRound(ctx context.Context, round *Round) error {
+	p := d.planner(round.GroupID)
+	if p == nil {
+		return nil
 	}
-	d.options.Logger.Info("balance begins", "compute_group_id", groupID, "balance_type", string(round.Type), "tablets", round.Moves)
-	return round, d.alterRound(ctx, &round, func(r *Round) { r.Moves = round.Moves })
+	moves := p.countMoves(&d.tablets)
+	return d.alterRound(ctx, round, func(r *Round) { r.Moves, r.Counted = moves, true })
 }
 
 // alterRound changes the round that is under way, if that is still the one

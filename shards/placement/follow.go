@@ -55,6 +55,72 @@ func (d *Directory) Follow(next func() (Change, bool)) error {
 	return nil
 }
 
+// Replace applies the whole state, read while no change of this FE is under way:
+// what this FE knows and the state lacks is gone. ErrInvalid means that it is
+// another cluster's.
+func (d *Directory) Replace(read func() (State, error)) error {
+	d.change.Lock()
+	defer d.change.Unlock()
+	s, err := read()
+	if err != nil {
+		return err
+	}
+	if s.ClusterID != d.clusterID {
+		return fmt.Errorf("%w state: it is of cluster %q now, this FE is of %q", ErrInvalid, s.ClusterID, d.clusterID)
+	}
+	for _, tb := range s.Tablets {
+		if err := d.tablets.merge(tb); err != nil {
+			return err
+		}
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	all := Change{Backends: s.Backends, Groups: s.Groups, Assignments: s.Assignments, Rounds: s.Rounds, Jobs: s.Jobs}
+	if err := d.mu.fits(&all); err != nil {
+		return err
+	}
+	d.mu.lastID = max(d.mu.lastID, s.LastID)
+	// What is gone goes first: a backend may have the address of one that was dropped.
+	d.mu.apply(d.mu.lacking(&s))
+	d.mu.apply(Change{Groups: s.Groups, Backends: s.Backends, Jobs: s.Jobs})
+	d.mu.apply(Change{Assignments: s.Assignments, Rounds: s.Rounds})
+	d.judgeLocked(time.Now())
+	return nil
+}
+
+// lacking returns the change that takes away what a state lacks.
+func (r *registry) lacking(s *State) (c Change) {
+	backends, jobs := make(map[int64]bool, len(s.Backends)), make(map[int64]bool, len(s.Jobs))
+	for _, b := range s.Backends {
+		backends[b.ID] = true
+	}
+	for _, j := range s.Jobs {
+		jobs[j.ID] = true
+	}
+	for id := range r.byID {
+		if !backends[id] {
+			c.Dropped = append(c.Dropped, id)
+		}
+	}
+	for id := range r.jobs {
+		if !jobs[id] {
+			c.DroppedJobs = append(c.DroppedJobs, id)
+		}
+	}
+	kept := make(map[Assignment]bool, len(s.Assignments))
+	for _, a := range s.Assignments {
+		kept[a] = true
+	}
+	for id, g := range r.groups {
+		for route, backend := range g.assigned.Range {
+			if !kept[Assignment{route, id, backend}] {
+				c.Assignments = append(c.Assignments, Assignment{Route: route, GroupID: id})
+			}
+		}
+	}
+	return c
+}
+
 // fits reports what a change names that is neither known nor part of it.
 func (r *registry) fits(c *Change) error {
 	groups, backends := make(map[string]bool), make(map[int64]bool)

@@ -78,8 +78,10 @@ type Round struct {
 	Ended   time.Time
 	// Switched are the buckets whose tablets are where they are going to.
 	Switched Buckets
-	// Moves counts the tablets that were to move when the round started.
-	Moves int
+	// Moves counts the tablets that were to move when the round started. Counted is
+	// set once they are: an FE that takes a round over counts them if it has to.
+	Moves   int
+	Counted bool `json:",omitempty"`
 	RoundCounts
 }
 

@@ -44,8 +44,8 @@ func main() {
 	flag.IntVar(&w.keys, "keys", 32<<10, "how many blocks")
 	flag.IntVar(&w.writes, "writes", 0, "offers among a hundred calls")
 	flag.IntVar(&w.goroutines, "goroutines", 2, "how many goroutines")
-	flag.IntVar(&w.rounds, "rounds", 9, "rounds; the median of them is printed")
-	flag.DurationVar(&w.slice, "slice", 200*time.Millisecond, "how long each rival runs a round")
+	flag.IntVar(&w.rounds, "rounds", 41, "rounds; the medians of them are printed, and the quartiles of the ratios")
+	flag.DurationVar(&w.slice, "slice", 50*time.Millisecond, "how long each rival runs a round")
 	tmp := flag.String("tmp", "", "directory for the cache's files")
 	flag.Parse()
 	if err := run(w, *tmp); err != nil {
@@ -68,28 +68,48 @@ func run(w workload, tmp string) error {
 	order := draws(w.keys)
 	times := make([][]float64, len(subjects))
 	var alone []float64
-	for range w.rounds {
-		one := w
-		one.goroutines = 1
+	one := w
+	one.goroutines = 1
+	for round := range w.rounds {
+		runtime.GC()
 		alone = append(alone, one.measure(ours, order))
-		for i, s := range subjects {
-			runtime.GC()
-			times[i] = append(times[i], w.measure(s, order))
+		for k := range subjects { // each comes first, last and between as often
+			i := (k + round) % len(subjects)
+			times[i] = append(times[i], w.measure(subjects[i], order))
 		}
 	}
-	ns := make([]float64, len(subjects))
-	fmt.Printf("%d keys, %d %% writes, %d goroutines, GOMAXPROCS %d, median of %d rounds\n",
+	fmt.Printf("%d keys, %d %% writes, %d goroutines, GOMAXPROCS %d, %d rounds; ratios are of one round, the median of all\n",
 		w.keys, w.writes, w.goroutines, runtime.GOMAXPROCS(0), w.rounds)
 	for i, s := range subjects {
-		slices.Sort(times[i])
-		ns[i] = times[i][len(times[i])/2]
-		fmt.Printf("%-22s median %7.1f CPU-ns/op   best %7.1f   headstart is %.2fx\n", s.name, ns[i], times[i][0], ns[0]/ns[i])
+		best, ns, _ := quartiles(times[i])
+		fmt.Printf("%-22s median %7.1f CPU-ns/op, quartile %7.1f", s.name, ns, best)
+		if i > 0 {
+			low, mid, high := quartiles(ratios(times[0], times[i]))
+			fmt.Printf("; headstart takes %.2fx of it (%.2f to %.2f)", mid, low, high)
+		}
+		fmt.Println()
 	}
-	slices.Sort(alone)
-	one := alone[len(alone)/2]
-	fmt.Printf("%-22s median %7.1f CPU-ns/op   best %7.1f   from 1 to %d goroutines: %.2fx\n",
-		"headstart, 1 goroutine", one, alone[0], w.goroutines, float64(w.goroutines)*one/ns[0])
+	low, mid, high := quartiles(ratios(alone, times[0]))
+	best, ns, _ := quartiles(alone)
+	n := float64(w.goroutines)
+	fmt.Printf("%-22s median %7.1f CPU-ns/op, quartile %7.1f; from 1 to %d goroutines %.2fx (%.2f to %.2f)\n",
+		"headstart, 1 goroutine", ns, best, w.goroutines, n*mid, n*low, n*high)
 	return nil
+}
+
+// ratios divides what was measured in the same rounds.
+func ratios(a, b []float64) []float64 {
+	out := make([]float64, len(a))
+	for i := range out {
+		out[i] = a[i] / b[i]
+	}
+	return out
+}
+
+// quartiles returns the three of them.
+func quartiles(v []float64) (low, mid, high float64) {
+	v = slices.Sorted(slices.Values(v))
+	return v[len(v)/4], v[len(v)/2], v[len(v)*3/4]
 }
 
 // measure returns nanoseconds of processor time for an operation: what other

@@ -73,6 +73,11 @@ func (c *Conductor) stepRound(ctx context.Context, r *round, now time.Time) {
 	if r.Unheard {
 		return
 	}
+	if !r.Counted { // who began it was stopped before it had counted
+		if err := c.directory.CountRound(ctx, &r.Round); err != nil {
+			return
+		}
+	}
 	for _, id := range r.Silent {
 		c.sendBack(ctx, r, id, "it is silent")
 	}

@@ -93,6 +93,33 @@ func TestS83_AsyncWarmupSwitchesEachBatchWhenItIsWarm(t *testing.T) {
 	})
 }
 
+// TestS86_ARoundIsCountedByWhoeverTakesItOver: the FE that has begun a round dies
+// before it has said how much is to move.
+func TestS86_ARoundIsCountedByWhoeverTakesItOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.stop()
+		w.refuse = func(c placement.Change) bool { return len(c.Rounds) == 1 && c.Rounds[0].Moves > 0 }
+		w.start()
+		w.join("a", "cg")
+		w.join("b", "cg")
+		w.know(tablets)
+		before := w.owners(tablets)
+		w.join("c", "cg")
+		time.Sleep(5 * time.Second)
+		if r := w.round(); r.Started.IsZero() || r.Counted || r.Moves != 0 {
+			t.Fatalf("%+v: want a round that has begun and was not counted", r)
+		}
+		w.stop()
+		w.refuse = nil
+		w.start()
+		r := w.ended(time.Minute)
+		if moved := wantMoved(t, before, w.owners(tablets), "c"); r.Moves != moved || r.Moved != moved {
+			t.Errorf("%d tablets moved, the round shows %d of %d", moved, r.Moved, r.Moves)
+		}
+	})
+}
+
 func TestS83_AsyncWarmupSwitchesAfterItsTimeLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, before, c := scaleOut(t, placement.AsyncWarmup, 20)

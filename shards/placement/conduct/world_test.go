@@ -27,6 +27,8 @@ type world struct {
 	conductor *conduct.Conductor
 	cancel    context.CancelFunc
 	running   sync.WaitGroup
+	// refuse makes the store fail at changes; nil for never. It is set before start.
+	refuse func(placement.Change) bool
 
 	mu struct {
 		sync.Mutex
@@ -77,7 +79,7 @@ func (w *world) start() {
 	if w.bolt, err = store.Open(w.path); err != nil {
 		w.t.Fatal(err)
 	}
-	if w.Directory, err = placement.NewDirectory(w.t.Context(), w.bolt, w.settings, placement.Options{}); err != nil {
+	if w.Directory, err = placement.NewDirectory(w.t.Context(), refusing{w.bolt, w.refuse}, w.settings, placement.Options{}); err != nil {
 		w.t.Fatal(err)
 	}
 	if w.conductor, err = conduct.New(w.Directory, w, w.options); err != nil {
@@ -88,6 +90,20 @@ func (w *world) start() {
 	w.running.Go(func() { w.Directory.Run(ctx) }) // all three end with stop
 	w.running.Go(func() { w.conductor.Run(ctx) })
 	w.running.Go(func() { w.heartbeats(ctx) })
+}
+
+// refusing is a store that fails at some changes.
+type refusing struct {
+	*store.Bolt
+	refuse func(placement.Change) bool
+}
+
+// Save implements placement.Store.
+func (r refusing) Save(ctx context.Context, c placement.Change) error {
+	if r.refuse != nil && r.refuse(c) {
+		return errors.New("the disk is full")
+	}
+	return r.Bolt.Save(ctx, c)
 }
 
 // stop ends the FE; what was under way with backends is not finished.

@@ -3,7 +3,7 @@ package store
 import (
 	"bytes"
 	"context"
-	"errors"
+	"crypto/tls"
 	"fmt"
 	"log/slog"
 	"strconv"
@@ -24,6 +24,10 @@ type EtcdOptions struct {
 	Endpoints []string
 	// Prefix is what the keys begin with; "" means "/headstart/".
 	Prefix string
+	// User and Password are of etcd's authentication; without a User there is none.
+	User, Password string
+	// TLS is nil for plain text.
+	TLS *tls.Config
 	// Name says who this FE is, for the others.
 	Name string
 	// Logger is nil for none.
@@ -53,15 +57,23 @@ var _ placement.Store = (*Etcd)(nil)
 const (
 	// etcdTimeout bounds one transaction.
 	etcdTimeout = 5 * time.Second
-	// rowsPerTxn is how many tablets' buckets one transaction has: etcd takes 128
-	// operations by default.
+	// rowsPerTxn is how many rows one transaction has: etcd takes 128 operations by
+	// default.
 	rowsPerTxn = 100
 )
 
 // OpenEtcd connects to etcd; Load is the first that waits for it.
 func OpenEtcd(o EtcdOptions) (*Etcd, error) {
+	scheme := "http://"
+	if o.TLS != nil {
+		scheme = "https://"
+	}
+	urls := make([]string, len(o.Endpoints))
+	for i, endpoint := range o.Endpoints {
+		urls[i] = scheme + endpoint
+	}
 	client, err := clientv3.New(clientv3.Config{
-		Endpoints: o.Endpoints, DialTimeout: etcdTimeout, Logger: zap.NewNop(),
+		Endpoints: urls, Username: o.User, Password: o.Password, TLS: o.TLS, DialTimeout: etcdTimeout, Logger: zap.NewNop(),
 		DialKeepAliveTime: 2 * time.Second, DialKeepAliveTimeout: 2 * time.Second,
 	})
 	if err != nil {
@@ -107,23 +119,46 @@ func (e *Etcd) Load(ctx context.Context, clusterID string) (placement.State, err
 	if err != nil {
 		return placement.State{}, e.wrap(err)
 	}
-	all, err := e.client.Get(ctx, e.state, clientv3.WithPrefix())
+	return e.list(ctx)
+}
+
+// list reads the whole state, as it is at one moment. What follows that moment is
+// Watch's.
+func (e *Etcd) list(ctx context.Context) (placement.State, error) {
+	r, at, err := e.read(ctx)
 	if err != nil {
 		return placement.State{}, e.wrap(err)
-	}
-	var r etcdReader
-	for _, kv := range all.Kvs {
-		if err := r.put(kv, e); err != nil {
-			return placement.State{}, e.wrap(err)
-		}
 	}
 	if version, err := strconv.Atoi(r.schema); err != nil || version < 1 || version > schema {
 		return placement.State{}, e.wrap(fmt.Errorf("it has schema %q and this program knows up to %d; start the newer program", r.schema, schema))
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.mu.seen, e.mu.from, e.mu.lastID = r.revision, all.Header.Revision+1, r.lastID
+	e.mu.seen, e.mu.from, e.mu.lastID = r.revision, at+1, r.lastID
 	return r.state(r.clusterID, r.lastID), nil
+}
+
+// read reads all rows, and the revision that they are of. A large change that
+// somebody has not written to the end is written first.
+func (e *Etcd) read(ctx context.Context) (r etcdReader, at int64, err error) {
+	for {
+		all, err := e.client.Get(ctx, e.state, clientv3.WithPrefix())
+		if err != nil {
+			return r, 0, err
+		}
+		if unfinished := pendingOf(all.Kvs, e); unfinished != nil {
+			if err := e.finish(ctx, unfinished); err != nil {
+				return r, 0, err
+			}
+			continue
+		}
+		for _, kv := range all.Kvs {
+			if err := r.put(kv, e); err != nil {
+				return r, 0, err
+			}
+		}
+		return r, all.Header.Revision, nil
+	}
 }
 
 // etcdReader makes a change of keys, and of what else stands in them.
@@ -148,6 +183,8 @@ func (r *etcdReader) put(kv *mvccpb.KeyValue, e *Etcd) (err error) {
 		r.clusterID = string(kv.Value)
 	case "revision":
 		r.revision = kv.ModRevision
+	case pendingKey:
+		return r.addPending(kv.Value)
 	case "last_id":
 		r.lastID, err = strconv.ParseInt(string(kv.Value), 10, 64)
 	}
@@ -157,125 +194,8 @@ func (r *etcdReader) put(kv *mvccpb.KeyValue, e *Etcd) (err error) {
 // remove takes a key in that was deleted.
 func (r *etcdReader) remove(kv *mvccpb.KeyValue, e *Etcd) error {
 	table, key, _ := bytes.Cut(bytes.TrimPrefix(kv.Key, []byte(e.state)), []byte("/"))
+	if string(table) == "meta" {
+		return nil // a large change has been written to the end
+	}
 	return r.drop(string(table), key)
-}
-
-// Save implements placement.Store.
-func (e *Etcd) Save(ctx context.Context, c placement.Change) error {
-	rows, lastID, err := rowsOf(c)
-	if err != nil {
-		return e.wrap(err)
-	}
-	ctx, cancel := context.WithTimeout(ctx, etcdTimeout)
-	defer cancel()
-	if len(c.Tablets) > 0 {
-		return e.saveTablets(ctx, rows)
-	}
-	e.mu.Lock()
-	seen, known := e.mu.seen, e.mu.lastID
-	e.mu.Unlock()
-	ops := []clientv3.Op{clientv3.OpPut(e.revision(), e.name)}
-	if lastID > known {
-		ops = append(ops, clientv3.OpPut(e.key("meta", []byte("last_id")), strconv.FormatInt(lastID, 10)))
-	}
-	ops = append(ops, e.ops(rows)...)
-	when := []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(e.revision()), "=", seen)}
-	if f, ok := ctx.Value(fenceKey{}).(fence); ok {
-		when = append(when, clientv3.Compare(clientv3.CreateRevision(f.key), "=", f.revision))
-	}
-	done, err := e.client.Txn(ctx).If(when...).Then(ops...).Else(clientv3.OpGet(e.revision())).Commit()
-	if err != nil {
-		return e.wrap(err)
-	}
-	if !done.Succeeded {
-		now := done.Responses[0].GetResponseRange().Kvs
-		if len(now) == 1 && now[0].ModRevision == seen {
-			return e.wrap(fmt.Errorf("%w: another FE leads now", placement.ErrOver))
-		}
-		return e.wrap(placement.ErrConflict)
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.mu.seen, e.mu.lastID = done.Header.Revision, max(e.mu.lastID, lastID)
-	return nil
-}
-
-func (e *Etcd) ops(rows []row) []clientv3.Op {
-	ops := make([]clientv3.Op, len(rows))
-	for i, r := range rows {
-		if key := e.key(r.table, r.key); r.value == nil {
-			ops[i] = clientv3.OpDelete(key)
-		} else {
-			ops[i] = clientv3.OpPut(key, string(r.value))
-		}
-	}
-	return ops
-}
-
-// saveTablets puts buckets, which other FEs merge with theirs.
-func (e *Etcd) saveTablets(ctx context.Context, rows []row) error {
-	for len(rows) > 0 {
-		some := rows[:min(rowsPerTxn, len(rows))]
-		rows = rows[len(some):]
-		if _, err := e.client.Txn(ctx).Then(e.ops(some)...).Commit(); err != nil {
-			return e.wrap(err)
-		}
-	}
-	return nil
-}
-
-// Watch hands the changes of others on, in their order, until ctx ends. An error
-// means that changes were missed: the FE has to start anew. follow calls its
-// argument when no change of this FE is under way, and applies what it returns.
-func (e *Etcd) Watch(ctx context.Context, follow func(next func() (placement.Change, bool)) error) error {
-	e.mu.Lock()
-	from := e.mu.from
-	e.mu.Unlock()
-	for answer := range e.client.Watch(ctx, e.state, clientv3.WithPrefix(), clientv3.WithRev(from)) {
-		if err := answer.Err(); err != nil {
-			return e.wrap(err)
-		}
-		for events := answer.Events; len(events) > 0; {
-			n := 1
-			for n < len(events) && events[n].Kv.ModRevision == events[0].Kv.ModRevision {
-				n++
-			}
-			if err := e.follow(events[:n], follow); err != nil {
-				return e.wrap(err)
-			}
-			events = events[n:]
-		}
-	}
-	if ctx.Err() != nil {
-		return nil
-	}
-	return e.wrap(errors.New("the watch has ended"))
-}
-
-// follow applies one revision, unless it is this FE's own.
-func (e *Etcd) follow(events []*clientv3.Event, follow func(func() (placement.Change, bool)) error) error {
-	var r etcdReader
-	for _, event := range events {
-		var err error
-		if event.Type == clientv3.EventTypeDelete {
-			err = r.remove(event.Kv, e)
-		} else {
-			err = r.put(event.Kv, e)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return follow(func() (placement.Change, bool) {
-		if r.revision == 0 {
-			return r.Change, true // tablets: to merge one's own does no harm
-		}
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		if r.revision <= e.mu.seen {
-			return placement.Change{}, false
-		}
-		e.mu.seen, e.mu.lastID = r.revision, max(e.mu.lastID, r.lastID)
-		return r.Change, true
-	})
 }

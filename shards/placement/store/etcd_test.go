@@ -24,17 +24,31 @@ type sharing struct {
 
 func startSharing(t *testing.T, at, name string) *sharing {
 	t.Helper()
+	s := openSharing(t, at, name)
+	s.watch(t)
+	return s
+}
+
+// openSharing starts an FE that does not hear of others before watch.
+func openSharing(t *testing.T, at, name string) *sharing {
+	t.Helper()
 	e, err := OpenEtcd(EtcdOptions{Endpoints: []string{at}, Name: name})
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &sharing{store: e}
-	if s.Directory, err = placement.NewDirectory(t.Context(), e, placement.NewSettings(), placement.Options{}); err != nil {
+	s, settings := &sharing{store: e}, placement.NewSettings()
+	settings.HeartbeatTimeoutMS.Store(3_600_000) // who has reported is alive, however late the next look at it is
+	if s.Directory, err = placement.NewDirectory(t.Context(), e, settings, placement.Options{}); err != nil {
 		t.Fatal(err)
 	}
+	return s
+}
+
+func (s *sharing) watch(t *testing.T) {
+	e := s.store
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- e.Watch(ctx, s.Follow) }() // ends with ctx
+	go func() { ended <- e.Watch(ctx, s.Directory) }() // ends with ctx
 	t.Cleanup(func() {
 		cancel()
 		if err := <-ended; err != nil && !errors.Is(err, context.Canceled) {
@@ -42,7 +56,6 @@ func startSharing(t *testing.T, at, name string) *sharing {
 		}
 		e.Close()
 	})
-	return s
 }
 
 func heartbeat(i int) placement.Heartbeat {
@@ -55,14 +68,14 @@ func heartbeat(i int) placement.Heartbeat {
 // eventually waits until ok holds.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for !ok() {
 		select {
 		case <-ctx.Done():
-			t.Fatalf("not after 20 s: %s", what)
+			t.Fatalf("not after a minute: %s", what)
 		case <-tick.C:
 		}
 	}

@@ -3,6 +3,7 @@ package etcdtest
 
 import (
 	"net"
+	"os"
 	"os/exec"
 	"syscall"
 	"testing"
@@ -12,14 +13,25 @@ import (
 // (host:port). The test is skipped where there is no etcd.
 func Start(t testing.TB) string {
 	t.Helper()
+	return start(t, "http")
+}
+
+// StartTLS runs an etcd that shows a certificate and wants one of the authority.
+func StartTLS(t testing.TB, ca, cert, key string) string {
+	t.Helper()
+	return start(t, "https", "--cert-file", cert, "--key-file", key, "--client-cert-auth", "--trusted-ca-file", ca)
+}
+
+func start(t testing.TB, scheme string, more ...string) string {
+	t.Helper()
 	program, err := exec.LookPath("etcd")
 	if err != nil {
 		t.Skip("there is no etcd here (Debian: etcd-server)")
 	}
 	client, peer := freeAddr(t), freeAddr(t)
-	cmd := exec.Command(program, "--data-dir", t.TempDir(),
-		"--listen-client-urls", "http://"+client, "--advertise-client-urls", "http://"+client,
-		"--listen-peer-urls", "http://"+peer, "--initial-advertise-peer-urls", "http://"+peer, "--initial-cluster", "default=http://"+peer)
+	cmd := exec.Command(program, append(more, "--data-dir", dataDir(t),
+		"--listen-client-urls", scheme+"://"+client, "--advertise-client-urls", scheme+"://"+client,
+		"--listen-peer-urls", "http://"+peer, "--initial-advertise-peer-urls", "http://"+peer, "--initial-cluster", "default=http://"+peer)...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // it does not outlive a test that is killed
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -29,6 +41,28 @@ func Start(t testing.TB) string {
 		cmd.Wait()
 	})
 	return client
+}
+
+// dataDir is in memory where Linux has files there, and room for etcd's log: etcd
+// answers nobody, and loses its leases, while a disk that is busy with other things
+// keeps it waiting.
+func dataDir(t testing.TB) string {
+	t.Helper()
+	const memory, room = "/dev/shm", 512 << 20
+	var fs syscall.Statfs_t
+	if err := syscall.Statfs(memory, &fs); err != nil || int64(fs.Bavail)*fs.Bsize < room {
+		return t.TempDir()
+	}
+	dir, err := os.MkdirTemp(memory, "etcd")
+	if err != nil {
+		return t.TempDir()
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir
 }
 
 // freeAddr returns an address that nobody listens at now: etcd can't be told to

@@ -1,0 +1,179 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"syscall"
+	"unsafe"
+
+	"headstart/blockcache"
+	"headstart/engine/block"
+)
+
+const (
+	mib = 1 << 20
+	// large is more than the processor's caches hold.
+	large = 256 * mib
+	// aligned is what O_DIRECT wants buffers and offsets to be multiples of.
+	aligned = 4096
+)
+
+// memory: copies out of the processor's cache and past it, and checksums.
+func memory(string) ([]way, func(), error) {
+	src, dst, at := make([]byte, large), make([]byte, mib), 0
+	for i := range src {
+		src[i] = byte(i)
+	}
+	return []way{
+		{"memcpy, 64 KiB again and again", "out of the processor's cache", func() (int, error) { return copy(dst[:64<<10], src), nil }},
+		{"memcpy, 1 MiB of 256 MiB", "out of memory", func() (int, error) {
+			at = (at + mib) % large
+			return copy(dst, src[at:]), nil
+		}},
+		{"CRC32C, 1 MiB of 256 MiB", "what verifying costs at least", func() (int, error) {
+			at = (at + mib) % large
+			block.Checksum(src[at : at+mib])
+			return mib, nil
+		}},
+	}, nil, nil
+}
+
+// cached: blocks of the block cache that are in memory.
+func cached(dir string) ([]way, func(), error) {
+	const blocks = 128
+	path := filepath.Join(dir, "cache")
+	if err := os.Mkdir(path, 0o700); err != nil {
+		return nil, nil, err
+	}
+	c, err := blockcache.Open(blockcache.Options{
+		BlockSize: mib, WriteQueueBytes: 2 * blocks * mib, Logger: slog.New(slog.DiscardHandler),
+		Paths: []blockcache.Path{{Dir: path, TotalBytes: 4 * blocks * mib}},
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	stop := func() { _ = c.Close() } // its files go away anyway
+	o := block.Object{Store: "s3", Bucket: "b", Key: "k"}
+	base, random := block.BaseID(o, block.Immutable), rand.NewChaCha8([32]byte{1})
+	for i := range uint64(blocks) {
+		buf := block.NewBuf(make([]byte, mib), nil)
+		_, _ = random.Read(buf.Bytes()) // never fails
+		buf.Seal()
+		c.Offer(&blockcache.Entry{Object: o, Meta: block.Meta{Size: blocks * mib, Version: block.Immutable}, ID: base.At(i)}, buf)
+		buf.Release()
+	}
+	if err := c.Flush(context.Background()); err != nil {
+		return nil, stop, err
+	}
+	dst, at := make([]byte, mib), uint64(0)
+	get := func(n int) func() (int, error) {
+		return func() (int, error) {
+			l, ok := c.Get(base.At(at % blocks))
+			if !ok {
+				return 0, fmt.Errorf("block %d is gone", at%blocks)
+			}
+			defer l.Release()
+			at++
+			return l.CopyAt(dst[:n], 0)
+		}
+	}
+	return []way{
+		{"block cache, 64 KiB of each of 128 MiB", "look-up, pin, guarded copy; compare with memcpy", get(64 << 10)},
+		{"block cache, 1 MiB of 128 MiB", "the same", get(mib)},
+	}, stop, nil
+}
+
+// network: one connection over loopback, asked for 1 MiB at a time.
+func network(string) ([]way, func(), error) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, nil, err
+	}
+	stop := func() { _ = ln.Close() }
+	go func() { // ends with the listener
+		c, err := ln.Accept()
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		var ask [1]byte
+		for data := make([]byte, mib); ; {
+			if _, err := c.Read(ask[:]); err != nil {
+				return
+			}
+			if _, err := c.Write(data); err != nil {
+				return
+			}
+		}
+	}()
+	c, err := net.Dial("tcp", ln.Addr().String())
+	if err != nil {
+		return nil, stop, err
+	}
+	dst := make([]byte, mib)
+	move := func() (int, error) {
+		if _, err := c.Write([]byte{1}); err != nil {
+			return 0, err
+		}
+		return io.ReadFull(c, dst)
+	}
+	return []way{{"loopback TCP, 1 MiB a question", "one connection, both ends in this process", move}},
+		func() { _ = c.Close(); stop() }, nil
+}
+
+// disk: the page cache, and what is below it where the file system can go past it.
+func disk(dir string) ([]way, func(), error) {
+	path := filepath.Join(dir, "file")
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, nil, err
+	}
+	stop := func() { _ = f.Close() }
+	dst := alignedBuffer(mib)
+	for off := int64(0); off < large; off += mib {
+		if _, err := f.WriteAt(dst, off); err != nil {
+			return nil, stop, err
+		}
+	}
+	if err := f.Sync(); err != nil {
+		return nil, stop, err
+	}
+	at := int64(0)
+	next := func() int64 {
+		at = (at + mib) % large
+		return at
+	}
+	ways := []way{
+		{"pread, 1 MiB of 256 MiB", "out of the page cache", func() (int, error) { return f.ReadAt(dst, next()) }},
+		{"pwrite, 1 MiB, fdatasync every 64 MiB", "to the disk", func() (int, error) {
+			n, err := f.WriteAt(dst, next())
+			if at%(64*mib) == 0 {
+				err = errors.Join(err, syscall.Fdatasync(int(f.Fd())))
+			}
+			return n, err
+		}},
+	}
+	direct, err := os.OpenFile(path, os.O_RDONLY|syscall.O_DIRECT, 0)
+	if errors.Is(err, syscall.EINVAL) {
+		return ways, stop, nil // a file system without O_DIRECT: its disk is not to be seen
+	}
+	if err != nil {
+		return nil, stop, err
+	}
+	ways = append(ways, way{"pread past the page cache, 1 MiB", "the disk, one request at a time", func() (int, error) { return direct.ReadAt(dst, next()) }})
+	return ways, func() { _ = direct.Close(); stop() }, nil
+}
+
+// alignedBuffer is as O_DIRECT wants it.
+func alignedBuffer(n int) []byte {
+	b := make([]byte, n+aligned)
+	skip := aligned - int(uintptr(unsafe.Pointer(&b[0]))%aligned)
+	return b[skip : skip+n]
+}

@@ -1,0 +1,257 @@
+package load
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"headstart/bench/latency"
+)
+
+// Door is one way into a cluster. Many goroutines use it at once.
+type Door interface {
+	// Read reads r.Length bytes of o into dst and returns how many came, and from
+	// where as the node says: "local", "peer" or "s3", "" when it does not.
+	Read(ctx context.Context, o *Object, r Read, dst []byte) (n int, from string, err error)
+	// Close closes its connections.
+	Close()
+}
+
+// MaxRate is the most reads that may come due in a second.
+const MaxRate = 10_000_000
+
+// Plan is one run at one rate.
+type Plan struct {
+	Work *Work
+	// Rate is how many reads come due in a second.
+	Rate float64
+	// Even reads are due at equal distances; else their arrivals are random, as
+	// those of many independent clients are (Poisson).
+	Even bool
+	// Warm is how long the run goes on before it counts, Time how long it counts.
+	Warm, Time time.Duration
+	// InFlight bounds the reads under way. One that is due when as many are
+	// under way waits, and that counts.
+	InFlight int
+	// Timeout bounds one read.
+	Timeout time.Duration
+	Seed    uint64
+}
+
+// Validate says what is wrong with the plan.
+func (p *Plan) Validate() error {
+	switch {
+	case p.Work == nil || len(p.Work.Reads) == 0:
+		return fmt.Errorf("load: there is nothing to read")
+	case !(p.Rate > 0) || p.Rate > MaxRate:
+		return fmt.Errorf("load: a rate of %v reads a second: want more than 0 and at most %d", p.Rate, MaxRate)
+	case p.Time <= 0 || p.Warm < 0 || p.Timeout <= 0:
+		return fmt.Errorf("load: times of %v, %v and %v: want more than 0", p.Time, p.Warm, p.Timeout)
+	case p.InFlight < 1 || p.InFlight > 1<<16:
+		return fmt.Errorf("load: %d reads in flight: want 1 to %d", p.InFlight, 1<<16)
+	}
+	return nil
+}
+
+// Result is what a run has seen; what came due while it warmed up is not in it.
+type Result struct {
+	Rate float64
+	// Reads were due. Errors of them failed; Late were not begun when the run
+	// ended: they are in the latencies with the time that they had waited by then,
+	// which is less than they would have taken.
+	Reads, Errors, Late int64
+	// Bytes came in Served reads, in Took.
+	Bytes, Served int64
+	Took          time.Duration
+	// From counts the served reads by source.
+	From map[string]int64
+	// Latency is from the moment a read was due to its last byte, Began to the
+	// moment that it was sent: when that is long, the generator or InFlight is what
+	// was measured.
+	Latency, Began latency.Recorder
+	// FirstError is an example.
+	FirstError error
+}
+
+// Progress is what a run has seen since the last look.
+type Progress struct {
+	Elapsed, Of  time.Duration
+	Reads, Error int64
+	P99          time.Duration
+}
+
+// run is a run under way.
+type run struct {
+	Plan
+	door  Door
+	start time.Time
+	count time.Time // when counting begins
+	end   time.Time
+	mu    struct {
+		sync.Mutex
+		rng    *rand.Rand
+		issued int64
+		due    time.Time
+		result Result
+		// lately and the two counts are what progress looks at.
+		lately latency.Recorder
+		errors int64
+	}
+}
+
+// Run reads through door as p says. It ends early with ctx only, and then
+// returns what it has seen so far. look, if it is not nil, is called each second.
+func Run(ctx context.Context, door Door, p Plan, look func(Progress)) (Result, error) {
+	if err := p.Validate(); err != nil {
+		return Result{}, err
+	}
+	r := &run{Plan: p, door: door, start: time.Now()}
+	r.count, r.end = r.start.Add(p.Warm), r.start.Add(p.Warm+p.Time)
+	r.mu.rng, r.mu.due, r.mu.lately = rand.New(rand.NewPCG(p.Seed, 1)), r.start, latency.New()
+	r.mu.result = Result{Rate: p.Rate, From: make(map[string]int64), Latency: latency.New(), Began: latency.New()}
+	var workers sync.WaitGroup
+	for range p.InFlight {
+		workers.Go(func() { r.work(ctx) }) // ends with the run's end, or with ctx
+	}
+	over, watched := make(chan struct{}), make(chan struct{})
+	go func() { // ends with over
+		defer close(watched)
+		r.watch(over, look)
+	}()
+	workers.Wait()
+	close(over)
+	<-watched
+	res := &r.mu.result
+	res.Took = max(time.Since(r.count), 1)
+	return *res, nil
+}
+
+// next returns the number of the next read and when it is due; false once that
+// is behind the end of the run.
+func (r *run) next() (number int64, due time.Time, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	gap := 1 / r.Rate
+	if !r.Even {
+		gap *= r.mu.rng.ExpFloat64()
+	}
+	r.mu.due = r.mu.due.Add(time.Duration(gap * float64(time.Second)))
+	if !r.mu.due.Before(r.end) {
+		return 0, r.mu.due, false
+	}
+	r.mu.issued++
+	return r.mu.issued - 1, r.mu.due, true
+}
+
+// work takes reads until there are no more.
+func (r *run) work(ctx context.Context) {
+	dst := make([]byte, r.Work.longest())
+	for ctx.Err() == nil {
+		number, due, ok := r.next()
+		if !ok || !sleepUntil(ctx, due) {
+			return
+		}
+		began := time.Now()
+		if began.After(r.end) {
+			r.late(due)
+			continue
+		}
+		one := r.Work.Reads[number%int64(len(r.Work.Reads))]
+		bound, cancel := context.WithTimeout(ctx, r.Timeout)
+		n, from, err := r.door.Read(bound, &r.Work.Objects[one.Object], one, dst[:one.Length])
+		cancel()
+		if err == nil && int64(n) != one.Length {
+			err = fmt.Errorf("%d bytes at %d of %s: %d came", one.Length, one.Offset, r.Work.Objects[one.Object].Key, n)
+		}
+		if ctx.Err() == nil {
+			r.note(due, began, n, from, err)
+		}
+	}
+}
+
+// note books a read that has ended.
+func (r *run) note(due, began time.Time, n int, from string, err error) {
+	took := time.Since(due)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.mu.lately.Add(took)
+	if err != nil {
+		r.mu.errors++
+	}
+	if due.Before(r.count) {
+		return
+	}
+	res := &r.mu.result
+	res.Reads++
+	res.Latency.Add(took)
+	res.Began.Add(began.Sub(due))
+	if err != nil {
+		res.Errors++
+		if res.FirstError == nil {
+			res.FirstError = err
+		}
+		return
+	}
+	res.Served++
+	res.Bytes += int64(n)
+	res.From[from]++
+}
+
+// late books a read that nobody could begin.
+func (r *run) late(due time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if due.Before(r.count) {
+		return
+	}
+	res := &r.mu.result
+	res.Reads++
+	res.Late++
+	res.Latency.Add(r.end.Sub(due))
+	res.Began.Add(r.end.Sub(due))
+}
+
+// watch lets look see each second of the run.
+func (r *run) watch(over <-chan struct{}, look func(Progress)) {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-over:
+			return
+		case <-tick.C:
+			if look != nil {
+				look(r.progress())
+			}
+		}
+	}
+}
+
+func (r *run) progress() Progress {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p := Progress{
+		Elapsed: time.Since(r.start), Of: r.Warm + r.Time,
+		Reads: r.mu.lately.Count(), Error: r.mu.errors, P99: r.mu.lately.At(0.99),
+	}
+	r.mu.lately.Reset()
+	return p
+}
+
+// sleepUntil reports whether t came before ctx ended.
+func sleepUntil(ctx context.Context, t time.Time) bool {
+	wait := time.Until(t)
+	if wait <= 0 {
+		return ctx.Err() == nil
+	}
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

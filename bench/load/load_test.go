@@ -1,0 +1,175 @@
+package load
+
+import (
+	"context"
+	"encoding/xml"
+	"errors"
+	"io"
+	"math"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// slow is a door whose reads take a while of virtual time.
+type slow struct {
+	takes func(n int) time.Duration
+	calls int
+	err   error
+}
+
+func (s *slow) Read(ctx context.Context, _ *Object, r Read, _ []byte) (int, string, error) {
+	s.calls++
+	select {
+	case <-ctx.Done():
+		return 0, "", ctx.Err()
+	case <-time.After(s.takes(s.calls)):
+		return int(r.Length), "local", s.err
+	}
+}
+
+func (s *slow) Close() {}
+
+func onePlan() Plan {
+	return Plan{
+		Work: Scan([]Object{{Key: "k", Size: 1000, Tablet: 1}}, 100), Rate: 100, Even: true,
+		Time: 10 * time.Second, InFlight: 1, Timeout: time.Minute,
+	}
+}
+
+func played(t *testing.T, d Door, p Plan) (r Result) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		var err error
+		if r, err = Run(t.Context(), d, p, nil); err != nil {
+			t.Fatal(err)
+		}
+	})
+	return r
+}
+
+// A server that stands still for two seconds is charged for the two hundred reads
+// that came due meanwhile, although only one of them was under way.
+func TestAStallIsChargedToAllWhoWait(t *testing.T) {
+	door := &slow{takes: func(n int) time.Duration {
+		if n == 300 {
+			return 2 * time.Second
+		}
+		return time.Millisecond
+	}}
+	r := played(t, door, onePlan())
+	if r.Reads != 999 || r.Errors != 0 || r.Late != 0 || r.From["local"] != 999 || r.Bytes != 99_900 {
+		t.Fatalf("%+v", r)
+	}
+	// The backlog of 200 is worked off at 900 a second: the k-th of them waits for
+	// 2 s - 9 ms*k, and half of the reads that came due in these 2.2 s for more than 1 s.
+	slower := 0
+	for q := 0.0; q < 1; q += 0.001 {
+		if r.Latency.At(q) > time.Second {
+			slower++
+		}
+	}
+	if slower < 105 || slower > 117 || r.Latency.Max() < 1990*time.Millisecond {
+		t.Errorf("%d of 1000 reads took more than a second, the longest %v; want 111, and two seconds", slower, r.Latency.Max())
+	}
+	if r.Latency.At(0.5) > 2*time.Millisecond {
+		t.Errorf("the median is %v", r.Latency.At(0.5))
+	}
+}
+
+func TestReadsThatNeverBeganCount(t *testing.T) {
+	r := played(t, &slow{takes: func(int) time.Duration { return 20 * time.Millisecond }}, onePlan())
+	if r.Reads != 999 || r.Served != 500 || r.Late != 499 {
+		t.Fatalf("%d reads, %d served, %d not sent", r.Reads, r.Served, r.Late)
+	}
+	if r.at(0.9) == short(r.Latency.At(0.9)) || r.bounded(0.4) {
+		t.Errorf("the 90th percentile is given as %s, as if all reads had ended", r.at(0.9))
+	}
+}
+
+func TestErrorsAndTheWarmUpAreApart(t *testing.T) {
+	p := onePlan()
+	p.Warm = 5 * time.Second
+	r := played(t, &slow{takes: func(int) time.Duration { return time.Millisecond }, err: io.ErrUnexpectedEOF}, p)
+	if r.Reads != 1000 || r.Errors != 1000 || r.Served != 0 || !errors.Is(r.FirstError, io.ErrUnexpectedEOF) {
+		t.Errorf("%+v", r)
+	}
+	short := &slow{takes: func(int) time.Duration { return time.Millisecond }}
+	p.Timeout = time.Microsecond
+	if r := played(t, short, p); r.Errors != r.Reads || !errors.Is(r.FirstError, context.DeadlineExceeded) {
+		t.Errorf("a read that takes too long: %+v", r)
+	}
+}
+
+func TestRandomArrivalsHaveTheRate(t *testing.T) {
+	p := onePlan()
+	p.Even, p.Rate, p.InFlight = false, 1000, 16
+	r := played(t, &slow{takes: func(int) time.Duration { return 0 }}, p)
+	if math.Abs(float64(r.Reads)-10_000) > 400 { // four standard deviations
+		t.Errorf("%d reads came due in 10 s at 1000 a second", r.Reads)
+	}
+}
+
+func TestProgressAndInterruption(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), 4500*time.Millisecond)
+		defer cancel()
+		var seen []Progress
+		door := &slow{takes: func(int) time.Duration { return time.Millisecond }}
+		r, err := Run(ctx, door, onePlan(), func(p Progress) { seen = append(seen, p) })
+		if err != nil || r.Reads < 440 || r.Reads > 450 {
+			t.Errorf("%d reads (%v)", r.Reads, err)
+		}
+		if len(seen) != 4 || seen[1].Elapsed != 2*time.Second || seen[1].Reads < 99 || seen[1].Reads > 101 {
+			t.Errorf("%+v", seen)
+		}
+	})
+}
+
+func TestPlansAreChecked(t *testing.T) {
+	for name, change := range map[string]func(*Plan){
+		"no work": func(p *Plan) { p.Work = nil }, "no rate": func(p *Plan) { p.Rate = 0 }, "NaN": func(p *Plan) { p.Rate = math.NaN() },
+		"no time": func(p *Plan) { p.Time = 0 }, "nobody": func(p *Plan) { p.InFlight = 0 }, "no limit": func(p *Plan) { p.Timeout = 0 },
+	} {
+		p := onePlan()
+		change(&p)
+		if _, err := Run(t.Context(), &slow{}, p, nil); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+}
+
+func TestPlotIsWellFormed(t *testing.T) {
+	few := played(t, &slow{takes: func(int) time.Duration { return time.Millisecond }}, onePlan())
+	many := played(t, &slow{takes: func(int) time.Duration { return 20 * time.Millisecond }}, onePlan())
+	many.Rate = 5000
+	var b strings.Builder
+	if err := Plot(&b, `<"&>`, []Result{many, few}); err != nil {
+		t.Fatal(err)
+	}
+	circles, texts := 0, ""
+	for d := xml.NewDecoder(strings.NewReader(b.String())); ; {
+		token, err := d.Token()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			t.Fatalf("%v in\n%s", err, b.String())
+		}
+		switch e := token.(type) {
+		case xml.StartElement:
+			if e.Name.Local == "circle" {
+				circles++
+			}
+		case xml.CharData:
+			texts += string(e) + "|"
+		}
+	}
+	if circles != 6 || !strings.Contains(texts, `<"&>|`) || !strings.Contains(texts, "p99.9|") || !strings.Contains(texts, "1000|") {
+		t.Errorf("%d circles, texts %q", circles, texts)
+	}
+	if err := Plot(&b, "", nil); err == nil {
+		t.Error("a picture of nothing")
+	}
+}

@@ -1,0 +1,165 @@
+// Package load is an open-loop load generator: reads are due at moments that do
+// not depend on how fast earlier ones were answered, and a read's latency counts
+// from the moment at which it was due. So a server that stalls is charged for
+// every read that came due meanwhile (no coordinated omission).
+//
+// A run owns one goroutine and one buffer for each read that may be in flight;
+// all end with the run. It never checks bytes, only how many came.
+package load
+
+import (
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"strconv"
+
+	"headstart/bench/tpch"
+)
+
+// External is the tablet of an object outside tablets.
+const External = -1
+
+// Object is one object that is read.
+type Object struct {
+	Key string
+	// Size is in bytes.
+	Size int64
+	// Tablet is the object's tablet, or External.
+	Tablet int64
+}
+
+// Read is one ranged read; Object is an index into Work.Objects.
+type Read struct {
+	Object         int
+	Offset, Length int64
+}
+
+// Work is what is read, over and over in this order.
+type Work struct {
+	Objects []Object
+	Reads   []Read
+}
+
+// longest returns the length of the longest read.
+func (w *Work) longest() (n int64) {
+	for _, r := range w.Reads {
+		n = max(n, r.Length)
+	}
+	return n
+}
+
+// Recorded is the recorded reads of the 22 TPC-H queries, of the objects that
+// "headstart demo -stay" serves.
+func Recorded() (*Work, error) {
+	trace, err := tpch.Load()
+	if err != nil {
+		return nil, err
+	}
+	w := &Work{}
+	for i, o := range trace.Objects {
+		w.Objects = append(w.Objects, Object{Key: o.Key, Size: o.Size, Tablet: tpch.TabletID(i)})
+	}
+	for _, q := range trace.Queries {
+		for _, r := range q.Reads {
+			w.Reads = append(w.Reads, Read(r))
+		}
+	}
+	return w, nil
+}
+
+// ParseObjects reads lines "key,size" or "key,size,tablet".
+func ParseObjects(r io.Reader) ([]Object, error) {
+	c := csv.NewReader(r)
+	c.FieldsPerRecord = -1
+	var objects []Object
+	for {
+		row, err := c.Read()
+		if err == io.EOF && len(objects) == 0 {
+			return nil, errors.New("no object is listed")
+		}
+		if err == io.EOF {
+			return objects, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		o, line := Object{Key: row[0], Tablet: External}, len(objects)+1
+		if len(row) < 2 || len(row) > 3 || o.Key == "" {
+			return nil, fmt.Errorf("line %d: %q: want key,size or key,size,tablet", line, row)
+		}
+		if o.Size, err = strconv.ParseInt(row[1], 10, 64); err != nil || o.Size < 1 {
+			return nil, fmt.Errorf("line %d: the size of %s is %q: want a number of bytes above 0", line, o.Key, row[1])
+		}
+		if len(row) == 3 {
+			if o.Tablet, err = strconv.ParseInt(row[2], 10, 64); err != nil || o.Tablet < 0 {
+				return nil, fmt.Errorf("line %d: the tablet of %s is %q: want a number from 0", line, o.Key, row[2])
+			}
+		}
+		objects = append(objects, o)
+	}
+}
+
+// ParseTrace reads lines "key,offset,length" about the objects.
+func ParseTrace(r io.Reader, objects []Object) (*Work, error) {
+	at := make(map[string]int, len(objects))
+	for i, o := range objects {
+		at[o.Key] = i
+	}
+	c := csv.NewReader(r)
+	c.FieldsPerRecord = 3
+	rows, err := c.ReadAll()
+	if err != nil {
+		return nil, err
+	}
+	w := &Work{Objects: objects}
+	for i, row := range rows {
+		one := Read{}
+		var known bool
+		if one.Object, known = at[row[0]]; !known {
+			return nil, fmt.Errorf("line %d: %s is none of the %d objects", i+1, row[0], len(objects))
+		}
+		var errs [2]error
+		one.Offset, errs[0] = strconv.ParseInt(row[1], 10, 64)
+		one.Length, errs[1] = strconv.ParseInt(row[2], 10, 64)
+		size := objects[one.Object].Size
+		if errors.Join(errs[:]...) != nil || one.Offset < 0 || one.Length < 1 || one.Offset > size-one.Length {
+			return nil, fmt.Errorf("line %d: %s bytes at %s: want a range within the %d bytes of %s", i+1, row[2], row[1], size, row[0])
+		}
+		w.Reads = append(w.Reads, one)
+	}
+	if len(w.Reads) == 0 {
+		return nil, errors.New("no read is listed")
+	}
+	return w, nil
+}
+
+// Scan reads all objects from their first byte to their last, size bytes at a
+// time.
+func Scan(objects []Object, size int64) *Work {
+	w := &Work{Objects: objects}
+	for i, o := range objects {
+		for off := int64(0); off < o.Size; off += size {
+			w.Reads = append(w.Reads, Read{i, off, min(size, o.Size-off)})
+		}
+	}
+	return w
+}
+
+// draws is how many reads Zipf draws before it begins again.
+const draws = 1 << 16
+
+// Zipf reads size bytes at a time, some places often and most of them rarely: the
+// k-th most popular one as often as 1/k^skew says. skew is above 1.
+func Zipf(objects []Object, size int64, skew float64, seed uint64) *Work {
+	places := Scan(objects, size).Reads
+	rng := rand.New(rand.NewPCG(seed, 0x7a697066))
+	rng.Shuffle(len(places), func(i, k int) { places[i], places[k] = places[k], places[i] })
+	law := rand.NewZipf(rng, skew, 1, uint64(len(places)-1))
+	w := &Work{Objects: objects, Reads: make([]Read, draws)}
+	for i := range w.Reads {
+		w.Reads[i] = places[law.Uint64()]
+	}
+	return w
+}

@@ -1,0 +1,50 @@
+package fill
+
+import (
+	"context"
+
+	"headstart/engine/block"
+)
+
+// share promises the blocks that this node is reading from object storage for
+// its own readers, or for other nodes, though it has no slot to read them for
+// this one: they are "filling" too, and who comes back with the wait flag waits
+// for that GET. So a cluster that misses a block everywhere at once, when object
+// storage is slow, GETs it once and not once a node (BP-09). A share costs no
+// slot and starts nothing, and like a fill it joins only what reads object
+// storage itself, so that no two nodes wait for each other (S34).
+func (s *Server) share(ctx context.Context, f *block.Fetch, reply *block.Reply, base block.ID) {
+	if !reply.Meta.Known() || base != block.BaseID(f.Object, reply.Meta.Version) {
+		return // the bytes would not be of the object that the reply speaks of
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.limit())
+	defer cancel()
+	defer context.AfterFunc(s.ctx, cancel)()
+	for i := range reply.Answers {
+		a := &reply.Answers[i]
+		id := base.At(a.Index)
+		switch {
+		case a.Status != block.StatusNotFound && a.Status != block.StatusFillRejected:
+		case !f.Wait:
+			if s.Engine.Getting(id) {
+				a.Status = block.StatusFilling
+			}
+		default:
+			s.await(ctx, a, id)
+		}
+	}
+}
+
+// await answers one block when its GET has ended; without one its answer stays.
+func (s *Server) await(ctx context.Context, a *block.Answer, id block.ID) {
+	lease, err := s.Engine.Await(ctx, id)
+	switch {
+	case lease.Valid():
+		a.Status, a.Lease = block.StatusData, lease
+		s.count.shared.Add(1)
+	case err != nil && ctx.Err() != nil:
+		a.Status = failure(ctx.Err(), s.ctx.Err() != nil)
+	case err != nil:
+		a.Status = failure(err, false)
+	}
+}
