@@ -1,6 +1,10 @@
 package blockcache
 
-import "headstart/engine/block"
+import (
+	"time"
+
+	"headstart/engine/block"
+)
 
 const (
 	// windowTries is how many holes are looked at for the cheapest window to
@@ -248,6 +252,7 @@ func (v *volume) giveMetadataRoom() {
 		if !v.cramped() {
 			return
 		}
+		v.busySince.Store(time.Now().UnixNano())
 		if v.trim() != nil {
 			v.writeFault()
 			return

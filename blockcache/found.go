@@ -8,7 +8,7 @@ import (
 )
 
 // found is a record of before the start, and the slot number that its place
-// gives it; 0 where there is none that makes sense.
+// gives it.
 type found struct {
 	record
 	n uint32
@@ -46,20 +46,27 @@ func (c *claims) take(f *found) bool {
 	return free
 }
 
-// readRecords reads what the volume holds: an entry for each slot. A block whose record nothing speaks
-// against is in the index at once: its bytes are verified before they are lent,
-// whatever is found later.
-func (v *volume) readRecords() (list []found, err error) {
+// readRecords reads what the volume holds: an entry for each slot, and the places
+// of those that make sense. A block whose record nothing speaks against is in the
+// index at once: its bytes are verified before they are lent, whatever is found
+// later.
+func (v *volume) readRecords() (list []found, good []uint32, err error) {
 	size, err := v.blocks.Size()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	cells, err := v.objects.Size()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
+	v.mu.Lock()
+	capacity, gone := v.mu.capacity, map[uint32]bool{}
+	for _, n := range v.mu.unerased {
+		gone[n] = true
+	}
+	v.mu.Unlock()
 	records := uint32(min(size/recordSize, int64(maxSlots(v.capacity))))
-	end := uint64(max(0, v.capacity-overhead(v.capacity)-metaBytes(records, uint32(cells/cellSize)))) / unit
+	end := uint64(max(0, capacity-overhead(capacity)-metaBytes(records, uint32(cells/cellSize)))) / unit
 	v.index.reserve(int(records))
 	taken := newClaims(end)
 	list = make([]found, records)
@@ -69,7 +76,10 @@ func (v *volume) readRecords() (list []found, err error) {
 		wg.Go(func() { // ends with its part of the file
 			p := &parts[i]
 			p.err = scan(v.blocks, recordSize, int64(i), readParts, func(n uint32, b []byte) {
-				if n <= records {
+				switch {
+				case gone[n]:
+					p.wrong = append(p.wrong, n)
+				case n <= records:
 					v.readRecord(p, &list[n-1], n, b, &taken, end)
 				}
 			})
@@ -80,19 +90,21 @@ func (v *volume) readRecords() (list []found, err error) {
 	defer v.mu.Unlock()
 	v.mu.wrong = nil
 	for i := range parts {
+		good = append(good, parts[i].good...)
 		v.mu.wrong = append(v.mu.wrong, parts[i].wrong...)
 		err = errors.Join(err, parts[i].err)
 	}
-	return list, err
+	return list, good, err
 }
 
 // readParts is how many goroutines read the records of a directory.
 const readParts = 2
 
-// part is what one of them finds that is no good.
+// part is what one of them has found: places of records in the list, and slots
+// whose records are no good.
 type part struct {
-	wrong []uint32
-	err   error
+	good, wrong []uint32
+	err         error
 }
 
 // readRecord takes a record in that makes sense and ends before end, in units.
@@ -103,6 +115,7 @@ func (v *volume) readRecord(p *part, f *found, n uint32, b []byte, taken *claims
 		p.wrong = append(p.wrong, n)
 	default:
 		f.n = n
+		p.good = append(p.good, n-1)
 		f.entered = taken.take(f) && v.enter(f)
 	}
 }
@@ -155,20 +168,13 @@ func ordered(list []found, places []uint32, key func(*found) uint32) []uint32 {
 	return out
 }
 
-// pickLocked returns the places of the records that can be true together, in the
-// order of the file: of two on the same bytes the younger one, unless a reader has
+// pickLocked returns those of the given places whose records can be true together,
+// in the order of the file: of two on the same bytes the younger one, unless a reader has
 // found the older one right. All of them are in the index then; the slots of the
 // others are wrong.
-func (v *volume) pickLocked(list []found) (kept []uint32) {
-	kept = make([]uint32, 0, len(list))
-	for i := range list {
-		if list[i].n != 0 {
-			kept = append(kept, uint32(i))
-		}
-	}
-	order := ordered(list, kept, func(f *found) uint32 { return f.start })
-	kept = kept[:0]
-	for _, at := range order {
+func (v *volume) pickLocked(list []found, places []uint32) (kept []uint32) {
+	kept = make([]uint32, 0, len(places))
+	for _, at := range ordered(list, places, func(f *found) uint32 { return f.start }) {
 		f := &list[at]
 		v.mu.seq = max(v.mu.seq, f.seq)
 		if len(kept) > 0 && uint64(f.start) < list[kept[len(kept)-1]].end() {

@@ -136,7 +136,8 @@ func (v *volume) vanished() bool {
 func (v *volume) shut() bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.mu.closed || v.mu.dying > 0 || v.busySince.Load() != 0 {
+	// What the writer was asked for before is of the blocks that there were then.
+	if v.mu.closed || v.mu.dying > 0 || len(v.mu.jobs) > 0 || v.busySince.Load() != 0 {
 		return false
 	}
 	v.unmapLocked()
@@ -164,7 +165,7 @@ func (v *volume) bringUp() error {
 	v.mu.opened, v.mu.down = true, false
 	v.pushLocked(job{kind: jobAdopt})
 	v.pushLocked(job{kind: jobErase, list: v.mu.wrong})
-	v.mu.wrong = nil
+	v.mu.wrong, v.mu.unerased = nil, nil
 	blocks, bytes := v.mu.policy.blocks(), v.mu.bytes
 	if v.mu.closed { // close has not waited for the files
 		v.finishLocked()

@@ -313,3 +313,93 @@ func TestLC15_S53_HungDiskAtOpenIsNotWaitedFor(t *testing.T) {
 		}
 	})
 }
+
+// What waits to be written when the cache is closed is written as long as the disk
+// gets on with it, and no longer than closeLimit.
+func TestLC15_CloseWritesWhatWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		// A block is three writes: bytes, object, record.
+		each := 100 * time.Millisecond
+		for _, blocks := range []int{20, 60} {
+			o := options(t.TempDir(), 8<<20, 64*kib)
+			c := open(t, SlowWrites(o, each))
+			time.Sleep(time.Second)
+			for i := range blocks {
+				offer(c, i, 0, 64*kib, block.QueueNormal)
+			}
+			start := time.Now()
+			_ = c.Close()
+			if took := time.Since(start); took > closeLimit+5*each || took < time.Duration(min(blocks, 30))*3*each {
+				t.Errorf("Close took %v for %d blocks", took, blocks)
+			}
+			c = open(t, o)
+			if n := c.Metrics().Blocks; n < min(blocks, 30) {
+				t.Errorf("%d of %d blocks were written", n, blocks)
+			}
+			_ = c.Close()
+		}
+	})
+}
+
+// A block that was dropped while the disk hung does not come back with it.
+func TestLC15_DroppedBeforeAHungDiskComesBackStaysAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s sickness
+		c := open(t, sickOptions(t, &s))
+		fillTen(c)
+		flush(t, c)
+		hang := make(chan struct{})
+		s.hang.Store(&hang)
+		offer(c, 20, 0, 64*kib, block.QueueNormal) // the writer hangs with it
+		synctest.Wait()
+		if !c.Drop(id(3, 0)) {
+			t.Fatal("not there")
+		}
+		time.Sleep(2 * time.Second)
+		if m := c.Metrics(); m.Down != 1 {
+			t.Fatalf("%+v", m)
+		}
+		s.hang.Store(nil)
+		close(hang)
+		time.Sleep(lastWait)
+		for i := range 10 {
+			if i == 3 {
+				lacks(t, c, i, 0)
+			} else {
+				has(t, c, i, 0, 64*kib)
+			}
+		}
+		invariants(t, c)
+		_ = c.Close()
+	})
+}
+
+// A directory that is read after a Resize is laid out by what it may have now.
+func TestS52_LC20_ResizedBeforeItIsReadKeepsToIt(t *testing.T) {
+	const small = 4 << 20
+	o := options(t.TempDir(), 8<<20, 64*kib)
+	c := open(t, o)
+	for i := range 100 {
+		offer(c, i, 0, 64*kib, block.QueueNormal)
+	}
+	flush(t, c)
+	_ = c.Close()
+	ready := make(chan struct{})
+	o.open = func(dir *os.Root, name string) (file, error) {
+		<-ready
+		return openDiskFile(dir, name)
+	}
+	o.OpenWait = time.Nanosecond
+	c = open(t, o)
+	if err := c.Resize(o.Paths[0].Dir, small); err != nil {
+		t.Fatal(err)
+	}
+	close(ready)
+	if err := c.AwaitLoaded(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if m := c.Metrics(); m.AllocatedBytes > small || m.Blocks < 50 {
+		t.Errorf("%+v", m)
+	}
+	invariants(t, c)
+}

@@ -126,28 +126,35 @@ func (v *volume) readCold(off int64, n int, each func([]byte)) error {
 	default:
 		return block.ErrBusy
 	}
-	pieces, stop := make(chan piece, 1), make(chan struct{})
+	// The disk may be ahead: on a busy machine each of the two would wait for a
+	// processor at every piece.
+	pieces, stop := make(chan piece, min((n+scratchSize-1)/scratchSize, maxAhead)), make(chan struct{})
 	defer close(stop)
 	// The file is taken along: a late answer may come when v has others.
 	go v.readPieces(v.data, off, n, pieces, stop) // until n bytes, an error, or stop
 	limit := time.NewTimer(v.ioTimeout)
 	defer limit.Stop()
 	for n > 0 {
+		var p piece
 		select {
-		case p := <-pieces:
-			if p.err == nil {
-				each(p.buf[:p.n])
-				n -= p.n
-			}
-			v.scratch.Put(p.buf)
-			if p.err != nil {
-				return p.err
-			}
-			limit.Reset(v.ioTimeout)
+		case p = <-pieces:
 		case <-limit.C:
-			v.hung()
-			return errSlow
+			select {
+			case p = <-pieces: // the disk was in time, but there was no processor to see it
+			default:
+				v.hung()
+				return errSlow
+			}
 		}
+		if p.err == nil {
+			each(p.buf[:p.n])
+			n -= p.n
+		}
+		v.scratch.Put(p.buf)
+		if p.err != nil {
+			return p.err
+		}
+		limit.Reset(v.ioTimeout)
 	}
 	return nil
 }

@@ -157,11 +157,11 @@ func scan(f file, size int, part, parts int64, each func(n uint32, b []byte)) er
 // recover fills an empty volume from its files. The lock is taken when they have
 // been read; most blocks are found from the moment on that their record was.
 func (v *volume) recover() error {
-	list, err := v.readRecords()
+	list, good, err := v.readRecords()
 	cells, cerr := scanCells(v.objects)
 	// Also when not all could be read: readers may have blocks already, and who
 	// lets go of those must find them in their places.
-	v.adopt(list, cells)
+	v.adopt(list, good, cells)
 	if err := errors.Join(err, cerr); err != nil {
 		return fmt.Errorf("read the metadata of %s: %w", v.dir, err)
 	}
@@ -169,10 +169,10 @@ func (v *volume) recover() error {
 }
 
 // adopt takes over what the files say.
-func (v *volume) adopt(list []found, cells cellScan) {
+func (v *volume) adopt(list []found, good []uint32, cells cellScan) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	kept := v.pickLocked(list)
+	kept := v.pickLocked(list, good)
 	v.tileLocked(list, kept)
 	v.enqueueLocked(list, kept)
 	v.adoptCellsLocked(cells)

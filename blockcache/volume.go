@@ -67,8 +67,9 @@ type volume struct {
 		jobs             []job
 		// bytes is what live blocks hold.
 		bytes int64
-		// wrong are the slots whose records were found to be no good.
-		wrong []uint32
+		// wrong are the slots whose records were found to be no good, unerased those
+		// whose records are to go when the directory is back.
+		wrong, unerased []uint32
 		// opened: there are files. down: they are not to be used.
 		opened, down bool
 	}
@@ -109,7 +110,9 @@ type volume struct {
 const (
 	scratchSize  = 128 << 10
 	maxColdReads = 256
-	noYield      = 1<<32 - 1
+	// maxAhead is how many pieces a cold read may have read that nobody has taken.
+	maxAhead = 8
+	noYield  = 1<<32 - 1
 )
 
 func newVolume(number uint8, p Path, o Options) *volume {
@@ -402,29 +405,53 @@ func (v *volume) unmapLocked() {
 }
 
 // close stops writer and keeper, lets go of all blocks and closes the files as
-// soon as no lease is left. What is on disk stays. A disk that does not answer
-// is not waited for.
+// soon as no lease is left. What waits is written as long as the disk gets on
+// with it, for closeLimit at most. A disk that does not answer is not waited for.
 func (v *volume) close() {
 	v.mu.Lock()
 	v.mu.closed = true
 	v.mu.Unlock()
 	close(v.stop)
 	v.wakeWriter()
-	limit := time.After(v.ioTimeout)
-	for _, gone := range [...]<-chan struct{}{v.kept, v.idle} {
+	ended := v.awaitEnd()
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if !ended {
+		v.log.Warn("cache directory does not answer, left open", "dir", v.dir)
+		v.retireAllLocked()
+		return
+	}
+	v.finishLocked()
+}
+
+// closeLimit is how long close writes what waits.
+const closeLimit = 10 * time.Second
+
+// awaitEnd waits for keeper and writer, and reports whether both have gone.
+func (v *volume) awaitEnd() bool {
+	select {
+	case <-v.kept:
+	case <-time.After(v.ioTimeout):
+		return false
+	}
+	look := time.NewTicker(max(v.ioTimeout/8, time.Millisecond))
+	defer look.Stop()
+	limit := time.After(closeLimit)
+	for {
 		select {
-		case <-gone:
-		case <-limit:
-			v.log.Warn("cache directory does not answer, left open", "dir", v.dir)
+		case <-v.idle:
+			return true
+		case <-limit: // what is out is not written, so the writer is through soon
+			v.log.Warn("the disk is slow: blocks that wait to be written are given up", "dir", v.dir, "bytes", v.count.pending.Load())
 			v.mu.Lock()
 			v.retireAllLocked()
 			v.mu.Unlock()
-			return
+		case <-look.C:
+			if busy := v.busySince.Load(); busy != 0 && time.Since(time.Unix(0, busy)) > v.ioTimeout {
+				return false
+			}
 		}
 	}
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.finishLocked()
 }
 
 // finishLocked lets go of all blocks, and of the files with the last of them.

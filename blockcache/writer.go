@@ -145,6 +145,9 @@ func (v *volume) do(j *job, down bool) {
 		v.writeBlock(j)
 	case jobErase:
 		if down {
+			v.mu.Lock()
+			v.mu.unerased = append(v.mu.unerased, j.list...)
+			v.mu.Unlock()
 			break
 		}
 		for _, n := range j.list {

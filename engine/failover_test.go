@@ -56,6 +56,51 @@ func TestS06_StoreThatDiesBehindAStoppedPeer(t *testing.T) {
 	}
 }
 
+// Object storage fails at the rest of a race that a peer has won, and another peer
+// gives it: the first one has won all the same (S37). Else its defeats alone would
+// count, and it would be ejected though it wins most of its races.
+func TestS37_WhoGivesTheRestHasNotRaced(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.put(1000, "v1")
+		w.learn()
+		w.e.Settings.ObjectStorageGetMaxBlocks.Store(block.MaxRun)
+		w.e.Settings.EnableAdaptivePeerRaceHedge.Store(false)
+		wins, asked := false, 0
+		w.peer(1, func(int, *block.Fetch) reply {
+			switch asked++; {
+			case asked > 1:
+				return reply{after: time.Millisecond, all: true}
+			case wins:
+				return reply{after: time.Millisecond, gap: 500 * time.Millisecond}
+			}
+			return reply{after: 500 * time.Millisecond}
+		})
+		w.peer(2, serves(time.Millisecond))
+		w.setStore(func(int, *block.Fetch) reply {
+			if wins {
+				return reply{after: 10 * time.Millisecond, cut: 1, err: errReset}
+			}
+			return reply{after: 10 * time.Millisecond}
+		})
+		for n := range 3 * 80 {
+			route := block.TabletRoute(int64(100 + n)) // nothing is known of who served it last
+			w.know(route, candidate(1, "cg_a"), candidate(2, "cg_b"))
+			wins, asked = n%3 > 0, 0
+			req := &block.Read{Object: testObject(), Version: block.Immutable, Route: route, Offset: int64(1+4*n) * testBlock}
+			if _, err := w.readAs(context.Background(), req, 4*testBlock); err != nil {
+				t.Fatal(n, err)
+			}
+			synctest.Wait()
+			if until := w.circuit(1).SlowUntilMS; until != 0 {
+				t.Fatalf("ejected after %d races, of which it has won two of three", n)
+			}
+		}
+		if m := w.e.Metrics(); m.RacePeerWin < 64 || m.RaceStoreWin < 32 {
+			t.Errorf("%d races won by peers, %d by the store", m.RacePeerWin, m.RaceStoreWin)
+		}
+	})
+}
+
 // A read whose peer is asked twice, and lacks the blocks both times, is one read
 // in a row all the same.
 func TestS25_PeerThatIsAskedAgainMissesOnce(t *testing.T) {

@@ -190,7 +190,7 @@ func (t *task) noteRace(peerWon bool) {
 	if t.leg.waited {
 		return // it was as fast as object storage, which it had to read itself
 	}
-	if c := t.leg.served.Load(); peerWon && c != nil {
+	if c := t.leg.first; peerWon && c != nil {
 		t.e.Breakers.NoteRace(c.Addr, true)
 		return
 	}

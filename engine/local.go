@@ -41,7 +41,7 @@ func (e *Engine) locate(req *block.Read) (*object.Known, plan.Range) {
 	if !ok {
 		return nil, plan.Range{}
 	}
-	known.NoteRoute(req.Route)
+	known.NoteRoute(req.Route, req.Packed != nil)
 	return known, rng
 }
 

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -42,11 +43,15 @@ type peerLeg struct {
 	// filling: the race has been told that the current candidate fills. again: it
 	// is to be asked for what it fills.
 	filling, again bool
-	// waited: a candidate was filling, and was asked to answer when it had the
-	// blocks. late is the candidate whose call was under way when the leg first
-	// ended. Valid after the leg has ended.
-	waited bool
-	late   *block.Addr
+	// recalled: the leg has been opened once more, when the race was decided. What
+	// follows is of the time before, and valid after the leg has ended. waited: a
+	// candidate was filling, and was asked to answer when it had the blocks. first is
+	// the candidate that gave blocks, late the one whose call was under way when the
+	// leg ended.
+	opened, recalled bool
+	waited           bool
+	first            *shards.Candidate
+	late             *block.Addr
 	// sent: somebody was called; else there was no race.
 	sent bool
 	// served is the candidate whose bytes the leg hands out: written before the
@@ -69,8 +74,10 @@ type peerCall struct {
 	// leg asks for them again, and that call waits. began is when the fill did.
 	filling block.Run
 	began   time.Time
-	// worst is the outcome of the blocks that the peer did not give.
+	// worst is the outcome of the blocks that the peer did not give. why says in a
+	// timeline what its outcome does not.
 	worst block.Outcome
+	why   string
 }
 
 // open implements race.Open. A race may open the leg once more, when object
@@ -78,6 +85,7 @@ type peerCall struct {
 func (p *peerLeg) open(ctx context.Context, run block.Run) (block.Stream, error) {
 	p.ctx, p.run, p.next, p.results = ctx, run, 0, nil
 	p.filling, p.again = false, false
+	p.recalled, p.opened = p.opened, true
 	p.served.Store(nil)
 	if p.aside {
 		return p, nil
@@ -153,6 +161,7 @@ func (p *peerLeg) Next() (block.Piece, error) {
 		case err == io.EOF:
 			p.over()
 		default:
+			p.call.explain(err)
 			p.hangUp(p.outcomeOf(err))
 			if p.served.Load() != nil || p.ctx.Err() != nil {
 				return block.Piece{}, err
@@ -225,6 +234,9 @@ func (p *peerLeg) firstData() {
 		p.e.fillLatency.Observe(time.Since(p.call.began))
 	}
 	p.served.Store(c)
+	if !p.recalled {
+		p.first = c
+	}
 	p.tell()
 	if c.GroupID == p.e.GroupID {
 		p.e.count.sameGroupReads.Add(1)
@@ -314,6 +326,7 @@ func (p *peerLeg) ask(c shards.Candidate, ticket shards.Ticket, run block.Run, w
 	p.call = &peerCall{candidate: c, ticket: ticket, cancel: cancel, started: time.Now(), step: step}
 	stream, err := p.e.callPeer(ctx, c.Addr, &req)
 	if err != nil {
+		p.call.explain(err)
 		p.hangUp(p.outcomeOf(err))
 		return false
 	}
@@ -338,7 +351,7 @@ func (p *peerLeg) askAgain() bool {
 		return false
 	}
 	p.e.Breakers.Observe(old.candidate.Addr, time.Since(old.started))
-	p.waited = true
+	p.waited = p.waited || !p.recalled
 	p.mode.trace.End(old.step, "filling", old.queued())
 	old.end(block.OutcomeHit)
 	ticket, ok := p.e.Breakers.Allow(old.candidate.Addr)
@@ -365,7 +378,7 @@ func (e *Engine) callPeer(ctx context.Context, addr block.Addr, req *block.Fetch
 func (p *peerLeg) hangUp(o block.Outcome) {
 	call := p.call
 	p.call = nil
-	p.mode.trace.End(call.step, o.String(), call.queued())
+	p.mode.trace.End(call.step, cmp.Or(call.why, o.String()), call.queued())
 	call.end(o)
 	switch o {
 	case block.OutcomeCorrupt:
@@ -381,6 +394,22 @@ func (p *peerLeg) hangUp(o block.Outcome) {
 	if p.filling && p.served.Load() == nil {
 		p.filling = false
 		p.ready = append(p.ready, block.Piece{Index: p.run.First, Status: block.StatusFillTimeout})
+	}
+}
+
+// explain keeps the code of an answer that the peer has given instead of blocks.
+func (c *peerCall) explain(err error) {
+	for _, code := range [...]struct {
+		err  error
+		says string
+	}{
+		{block.ErrRefused, "refused: it takes this node for a stranger"}, {block.ErrInvalid, "refused: invalid request"},
+		{block.ErrDenied, "refused: denied"}, {block.ErrThrottled, "refused: throttled"}, {block.ErrChanged, "refused: another version"},
+	} {
+		if errors.Is(err, code.err) {
+			c.why = code.says
+			return
+		}
 	}
 }
 
@@ -415,7 +444,7 @@ func (p *peerLeg) Close() {
 	default:
 		p.hangUp(p.outcomeOf(context.Canceled))
 	}
-	if n := len(p.results); n > 0 && p.late == nil && p.results[n-1].Outcome == block.OutcomeCancelled {
+	if n := len(p.results); n > 0 && !p.recalled && p.results[n-1].Outcome == block.OutcomeCancelled {
 		p.late = &p.results[n-1].Addr
 	}
 	for _, piece := range p.ready {

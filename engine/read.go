@@ -184,7 +184,7 @@ func (r *Reader) resolve(ctx context.Context) error {
 		first.lease.Release()
 		return r.fail(fmt.Errorf("offset %d of an object of %d bytes: %w", r.req.Offset, known.Meta.Size, block.ErrRange))
 	}
-	known.NoteRoute(r.req.Route)
+	known.NoteRoute(r.req.Route, r.req.Packed != nil)
 	r.known, r.rng, r.origin = known, rng, first.result
 	r.origin.Buf = nil // the slot's
 	r.next, r.ahead = rng.First, rng.First

@@ -16,7 +16,7 @@ func (e *Engine) LearnOfTablet(r block.Route, o block.Object, meta block.Meta) {
 		meta.Version = block.Immutable
 		known = e.objects.Learn(key, meta, time.Now())
 	}
-	known.NoteRoute(r)
+	known.NoteRoute(r, true) // it may hold packed files
 }
 
 // OfTablets calls yield for each file that was read here since the start for one

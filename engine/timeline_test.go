@@ -106,6 +106,24 @@ func TestTimelineOfAReaderThatJoined(t *testing.T) {
 	}, timed)
 }
 
+// A peer that answers with a refusal is told apart from one that is broken.
+func TestTimelineSaysHowAPeerRefuses(t *testing.T) {
+	for err, want := range map[error]string{
+		block.ErrRefused: `"refused: it takes this node for a stranger"`, block.ErrInvalid: `"refused: invalid request"`,
+		block.ErrThrottled: `"refused: throttled"`, errReset: `"error"`,
+	} {
+		inWorld(t, func(w *world) {
+			w.learn()
+			w.know(tablet(), candidate(1, "cg_write"))
+			w.peer(1, always(reply{after: time.Millisecond, err: fmt.Errorf("peer: %w", err)}))
+			w.one(3)
+			if _, got := w.told(); !strings.Contains(got, "peer 10.0.0.1:8060 3+1 0..0..1 "+want) {
+				t.Errorf("%v:\n%s", err, got)
+			}
+		}, timed)
+	}
+}
+
 func TestTimelineOfAReadThatFails(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.setStore(always(reply{after: time.Millisecond, err: block.ErrNotFound}))

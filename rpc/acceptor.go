@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"os"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -226,7 +227,9 @@ func (a *acceptor) serve(c *serverConn) {
 		a.mu.Unlock()
 	}()
 	if err := a.open(c); err != nil {
-		a.refuse(c, err)
+		if !hungUp(err) {
+			a.refuse(c, err)
+		}
 		return
 	}
 	ctx, err := a.handler.OnActive(c.ctx, c)
@@ -251,6 +254,14 @@ func (a *acceptor) open(c *serverConn) error {
 	c.hurryRead(end)
 	c.SetWriteDeadline(end)
 	return c.open(a.opts.TLS)
+}
+
+// hungUp reports that a handshake has ended because the other side went away or
+// said nothing more, as a health check or a scan does: nobody was refused then.
+func hungUp(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) ||
+		errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.Canceled) ||
+		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
 
 // serveOne waits for the next request and answers it.

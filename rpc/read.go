@@ -41,6 +41,16 @@ func (c *Client) Read(ctx context.Context, addr block.Addr, r *block.Read, dst [
 	if r.Size >= 0 && r.Size < int64(len(dst)) {
 		dst = dst[:r.Size]
 	}
+	offset, packed, err := unpacked(r)
+	if err == nil && len(r.Trace) > maxName {
+		err = fmt.Errorf("%w: a traceparent of %d bytes", block.ErrInvalid, len(r.Trace))
+	}
+	if err != nil {
+		return ReadResult{}, peerError("read", r.Object, addr, err)
+	}
+	if packed != nil {
+		dst = dst[:min(int64(len(dst)), r.Packed.Size-r.Offset)]
+	}
 	call := readCall{client: c, dst: dst}
 	args := headstart.PeerReadArgs{Req: &headstart.ReadRequest{
 		Base:       c.caller.id.now.Load().base(request),
@@ -48,13 +58,17 @@ func (c *Client) Read(ctx context.Context, addr block.Addr, r *block.Read, dst [
 		Object:     wireObject(r.Object),
 		Version:    string(r.Version),
 		Route:      &headstart.Route{Kind: int32(r.Route.Kind), Id: int64(r.Route.ID)},
-		Offset:     r.Offset,
+		Offset:     offset,
+		Packed:     packed,
 		Size:       int64(len(dst)),
 		Kind:       int32(r.Kind),
 		Queue:      int32(r.Queue),
 		QueryId:    r.QueryID,
 		DeadlineMs: milliseconds(within(ctx)),
 	}}
+	if r.Trace != "" {
+		args.Req.Traceparent = &r.Trace
+	}
 	conn, err := c.caller.call(ctx, addr, methodRead, maxHead+len(dst), &args, &call)
 	if err == nil {
 		c.caller.release(conn)
@@ -64,6 +78,19 @@ func (c *Client) Read(ctx context.Context, addr block.Addr, r *block.Read, dst [
 		return ReadResult{}, peerError("read", r.Object, addr, err)
 	}
 	return call.result, nil
+}
+
+// unpacked returns where in its object a read begins, and the file in it that
+// the read is of, if it is a packed one.
+func unpacked(r *block.Read) (int64, *headstart.Slice, error) {
+	p := r.Packed
+	if p == nil {
+		return r.Offset, nil, nil
+	}
+	if p.Offset < 0 || p.Offset+p.Size < p.Offset || r.Offset < 0 || r.Offset > p.Size {
+		return 0, nil, fmt.Errorf("%w: offset %d of a packed file of %d bytes at %d", block.ErrRange, r.Offset, p.Size, p.Offset)
+	}
+	return p.Offset + r.Offset, &headstart.Slice{Offset: p.Offset, Size: p.Size}, nil
 }
 
 // readCall is the result of one Read call on its way into the caller's memory.
@@ -155,13 +182,30 @@ func (s *Server) read(ctx context.Context, args *headstart.PeerReadArgs, result 
 	result.conn = c
 	meta := block.UnknownMeta("")
 	r, err := s.admitRead(c, orEmpty(args.Req))
+	if err == nil && !s.reserve(c, readGroup, wanted(r)) {
+		err = fmt.Errorf("%w: too much is on its way to callers of Read", block.ErrBusy)
+	}
 	if err == nil {
 		meta, err = s.readViews(c, r, duration(args.Req.DeadlineMs))
 	}
 	s.encodeRead(c, &meta, err)
+	c.reserved.keep(int64(c.total))
 	s.bytes.Add(int64(c.total))
 	s.extend(c, c.total)
 	return nil
+}
+
+// readGroup is the compute group that all callers of Read count as: they need
+// not say whose they are, and nothing proves what they say. No node's group has
+// that name.
+const readGroup = "\x00read"
+
+// wanted is how many bytes the reply to r may have.
+func wanted(r *block.Read) int64 {
+	if r.Size < 0 {
+		return MaxRead
+	}
+	return min(r.Size, MaxRead)
 }
 
 // readViews asks the reader, for as long as the caller waits.
@@ -193,6 +237,11 @@ func (s *Server) admitRead(c *serverConn, req *headstart.ReadRequest) (*block.Re
 		Kind:    block.Kind(req.Kind),
 		Queue:   block.Queue(req.Queue),
 		QueryID: req.QueryId,
+		Trace:   req.GetTraceparent(),
+	}
+	if p := req.Packed; p != nil {
+		r.Packed = &block.Slice{Offset: p.Offset, Size: p.Size}
+		r.Offset -= p.Offset
 	}
 	if r.Object.Store == "" {
 		r.Object.Store = block.DefaultStore
@@ -200,7 +249,10 @@ func (s *Server) admitRead(c *serverConn, req *headstart.ReadRequest) (*block.Re
 	if err := checkNames(r.Object, r.Version, "", r.QueryID); err != nil {
 		return nil, err
 	}
-	if r.Offset < 0 || r.Object.Bucket == "" || r.Object.Key == "" ||
+	if len(r.Trace) > maxName {
+		return nil, fmt.Errorf("%w: a traceparent of %d bytes", block.ErrInvalid, len(r.Trace))
+	}
+	if r.Offset < 0 || req.Offset < 0 || r.Object.Bucket == "" || r.Object.Key == "" ||
 		int32(r.Kind) != req.Kind || int32(r.Queue) != req.Queue || int32(r.Route.Kind) != route.Kind {
 		return nil, fmt.Errorf("%w: offset %d, kind %d, queue %d of %s", block.ErrInvalid, r.Offset, req.Kind, req.Queue, r.Object)
 	}

@@ -4,12 +4,16 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"math"
 	"net"
+	"reflect"
 	"strings"
 	"sync/atomic"
 	"testing"
 
 	"headstart/engine/block"
+	"headstart/pools"
+	"headstart/rpc/kitex_gen/headstart"
 )
 
 // serving is a reader of one object that is cut as geometry says; its small
@@ -95,6 +99,7 @@ func TestReadBringsTheBytesAskedFor(t *testing.T) {
 func TestReadTellsTheServerWhatIsRead(t *testing.T) {
 	sent := block.Read{
 		Object: block.Object{Store: "s4", Bucket: "b", Key: "k"}, Version: "v", Route: block.TabletRoute(1<<63 - 1),
+		Packed: &block.Slice{Offset: 1 << 40, Size: 100}, Trace: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
 		Offset: 7, Size: 9, Kind: block.KindInternalIndex, Queue: block.QueueDisposable, QueryID: "q",
 	}
 	calls := make(chan block.Read, 1)
@@ -108,9 +113,76 @@ func TestReadTellsTheServerWhatIsRead(t *testing.T) {
 	if _, err := guestOf(t, "").Read(inTime(t), addr, &sent, make([]byte, 100)); err != nil {
 		t.Fatal(err)
 	}
-	if got := <-calls; got != sent {
+	if got := <-calls; !reflect.DeepEqual(got, sent) {
 		t.Errorf("server saw %+v, sent %+v", got, sent)
 	}
+}
+
+// A node one protocol version older does not know that a file is packed: what it
+// is asked for are the object's bytes that the file consists of.
+func TestS17_AnOlderNodeReadsTheRightBytesOfAPackedFile(t *testing.T) {
+	asked := make(chan *headstart.ReadRequest, 1)
+	addr := startRawPeer(t, func(c net.Conn, m received) {
+		var args headstart.PeerReadArgs
+		if _, err := args.FastRead(m.body); err != nil {
+			t.Error(err)
+		}
+		asked <- args.Req
+		c.Close()
+	})
+	file := &block.Slice{Offset: 1000, Size: 100}
+	for _, c := range []struct{ offset, size, from, n int64 }{{0, -1, 1000, 100}, {90, 500, 1090, 10}, {100, -1, 1100, 0}, {5, 7, 1005, 7}} {
+		r := &block.Read{Object: block.Object{Bucket: "b", Key: "a"}, Packed: file, Offset: c.offset, Size: c.size}
+		guestOf(t, "").Read(within5s(t), addr, r, make([]byte, 4096)) // its peer hangs up
+		if got := <-asked; got.Offset != c.from || got.Size != c.n || got.Packed.Offset != 1000 || got.Packed.Size != 100 {
+			t.Errorf("%+v asks for %d bytes at %d (%v)", c, got.Size, got.Offset, got.Packed)
+		}
+	}
+	for _, wrong := range []block.Slice{{Offset: -1, Size: 5}, {Offset: 5, Size: 2}, {Offset: math.MaxInt64, Size: 9}, {Size: -1}} {
+		r := &block.Read{Object: block.Object{Bucket: "b", Key: "a"}, Packed: &wrong, Offset: 3, Size: 1}
+		if _, err := guestOf(t, "").Read(within5s(t), addr, r, make([]byte, 9)); !errors.Is(err, block.ErrRange) {
+			t.Errorf("%+v: %v", wrong, err)
+		}
+	}
+}
+
+// Callers of Read share one bound on what is on its way, whoever they say they
+// are; nodes don't feel it.
+func TestSE05_WhatIsOnItsWayToCallersOfReadIsBounded(t *testing.T) {
+	reader := serving(4 * testBlock)
+	entered, release := make(chan struct{}), make(chan struct{})
+	read := reader.read
+	reader.read = func(r *block.Read, most int64) ([]block.View, block.Meta, error) {
+		if r.QueryID == "slow" {
+			entered <- struct{}{}
+			<-release
+		}
+		return read(r, most)
+	}
+	limit := pools.NewShares(math.MaxInt)
+	limit.SetLimitEach(5 * testBlock)
+	server, addr := startServer(t, ServerOptions{GroupBytes: limit}, reader)
+	call := func(group, query string) error {
+		c := startClient(t, ClientOptions{Identity: NewIdentity(block.Node{GroupID: group}, "", "")}, &memory{})
+		r := &block.Read{Object: block.Object{Bucket: "b", Key: "a"}, Size: 4 * testBlock, QueryID: query}
+		_, err := c.Read(within5s(t), addr, r, make([]byte, 4*testBlock))
+		return err
+	}
+	first := make(chan error, 1)
+	go func() { first <- call("one", "slow") }()
+	<-entered
+	if err := call("another", ""); !errors.Is(err, block.ErrBusy) {
+		t.Errorf("beside a read of four blocks, another one gets %v", err)
+	}
+	close(release)
+	if err := <-first; err != nil {
+		t.Error(err)
+	}
+	eventually(t, "all bytes are out", func() bool { return limit.InUse() == 0 && reader.balanced() })
+	if err := call("another", ""); err != nil || server.Metrics().OverLimit != 1 {
+		t.Errorf("afterwards: %v; %d calls over the limit", err, server.Metrics().OverLimit)
+	}
+	eventually(t, "these are out too", func() bool { return limit.InUse() == 0 })
 }
 
 func TestS65_ReadIsGuardedByItsOwnToken(t *testing.T) {

@@ -64,8 +64,9 @@ type serverConn struct {
 		// or is zero.
 		timer *time.Timer
 		fires time.Time
-		// done is closed when the watch over the socket has ended.
-		done chan struct{}
+		// watched is the call that the watch over the socket was started for, nil when
+		// there is none. It may have ended since.
+		watched *call
 	}
 }
 
@@ -247,32 +248,38 @@ func (c *serverConn) look() {
 	default:
 		call.cancelFor(causeDeadline)
 	}
-	watch := !now.Before(first) && c.raw != nil && c.watch.done == nil
-	done := c.watch.done
+	watch := !now.Before(first) && c.raw != nil && c.watch.watched != call
+	if watch && c.watch.watched != nil { // the watch of an earlier call is about to end
+		c.setLocked(now.Add(watchAfter))
+		watch = false
+	}
 	if watch {
-		done = make(chan struct{})
-		c.watch.done = done
+		c.watch.watched = call
 	}
 	c.watch.Unlock()
 	if watch {
-		// Within TLS, what comes during a call is the word that the caller closes.
-		if s := awaitSocket(c.raw); s == socketDead || s == socketReadable && c.sealed != nil {
-			call.cancelFor(causeGone)
-		}
-		close(done)
+		c.await(call)
 	}
 }
 
-// endCall ends what begin has begun.
+// await watches the socket for as long as nothing comes: a call whose caller has
+// gone ends.
+func (c *serverConn) await(call *call) {
+	// Within TLS, what comes during a call is the word that the caller closes.
+	if s := awaitSocket(c.raw); s == socketDead || s == socketReadable && c.sealed != nil {
+		call.cancelFor(causeGone)
+	}
+	c.watch.Lock()
+	c.watch.watched = nil
+	c.watch.Unlock()
+}
+
+// endCall ends what begin has begun. A watch over the socket goes on: to end it
+// would cost the answer two turns of other goroutines, and it ends by itself with
+// the next byte, which whoever reads then gets right behind it.
 func (c *serverConn) endCall(call *call) {
 	c.watch.Lock()
 	c.watch.call = nil
-	done := c.watch.done
-	c.watch.done = nil
 	c.watch.Unlock()
 	call.cancelFor(causeServed)
-	if done != nil {
-		c.hurryRead(time.Unix(1, 0)) // wakes the watch
-		<-done
-	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -95,9 +96,14 @@ func (t *TLS) SetEnabled(on bool) { t.enabled.Store(on) }
 // call on.
 func (t *TLS) SetAllowed(patterns []string) { t.allowed.Store(&patterns) }
 
-// Check reports whether the files can be used.
+// Check reports whether the files can be used: an error names the file, and the
+// key of the configuration that names it. An expired certificate is one that
+// other nodes refuse.
 func (t *TLS) Check() error {
-	_, err := t.current()
+	k, err := t.current()
+	if err == nil && time.Now().After(k.cert.Leaf.NotAfter) {
+		err = fmt.Errorf("peer_tls_cert_path: %s has expired on %v", t.opts.CertPath, k.cert.Leaf.NotAfter)
+	}
 	return err
 }
 
@@ -158,10 +164,30 @@ func (t *TLS) load() (*keys, error) {
 	if !k.roots.AppendCertsFromPEM(pem) {
 		return nil, fmt.Errorf("peer_tls_ca_path: %s holds no certificate", t.opts.CAPath)
 	}
-	if k.cert, err = tls.LoadX509KeyPair(t.opts.CertPath, t.opts.KeyPath); err != nil {
-		return nil, fmt.Errorf("peer_tls_cert_path, peer_tls_key_path: %w", err)
+	k.cert, err = t.loadCert()
+	return k, err
+}
+
+// loadCert reads this node's certificate and its key.
+func (t *TLS) loadCert() (tls.Certificate, error) {
+	const cert, key = "peer_tls_cert_path", "peer_tls_key_path"
+	certPEM, err := os.ReadFile(t.opts.CertPath)
+	if err != nil {
+		return tls.Certificate{}, fmt.Errorf("%s: %w", cert, err)
 	}
-	return k, nil
+	keyPEM, err := os.ReadFile(t.opts.KeyPath)
+	if err != nil {
+		return tls.Certificate{}, fmt.Errorf("%s: %w", key, err)
+	}
+	pair, err := tls.X509KeyPair(certPEM, keyPEM)
+	first, _ := pem.Decode(certPEM)
+	switch {
+	case err != nil && (first == nil || first.Type != "CERTIFICATE"):
+		return pair, fmt.Errorf("%s: %s does not begin with a certificate", cert, t.opts.CertPath)
+	case err != nil:
+		return pair, fmt.Errorf("%s: %s is not the key of %s: %w", key, t.opts.KeyPath, t.opts.CertPath, err)
+	}
+	return pair, nil
 }
 
 // config is for both sides: either shows its certificate and looks at the

@@ -1,6 +1,7 @@
 // Command cachecold reads blocks that are on disk and not in memory: through
 // leases of the block cache, and by plain pread of the same file, in turns. A
-// ticker that has nothing to do with it tells how long others were held up.
+// ticker that has nothing to do with it tells how long others were held up, beside
+// each of the two and beside nothing: what the machine itself does to a ticker.
 package main
 
 import (
@@ -63,12 +64,14 @@ func run(blocks, rounds int, tmp string) (err error) {
 	pread := func(i int, dst []byte) error { _, err := f.ReadAt(dst, int64(i)*blockSize); return err }
 	for _, readers := range []int{1, 4, 64} {
 		var rate, delay [2][]float64
+		var idle []float64
 		for range rounds {
 			// Pages that were once copied out of a mapping stay in memory as long as
 			// it does: so each round has a new one, and leases come last.
 			if cache, err = reopen(cache, dir, base, blocks); err != nil {
 				return err
 			}
+			idle = append(idle, alone())
 			for k, read := range []func(int, []byte) error{pread, lease} {
 				r, d, err := pass(f, blocks, readers, read)
 				if err != nil {
@@ -77,8 +80,8 @@ func run(blocks, rounds int, tmp string) (err error) {
 				rate[k], delay[k] = append(rate[k], r), append(delay[k], d)
 			}
 		}
-		fmt.Printf("%2d readers: lease %6.0f MB/s, ticker p99 %5.2f ms late; pread %6.0f MB/s, %5.2f ms; ratio %.2f\n", readers,
-			median(rate[1]), median(delay[1]), median(rate[0]), median(delay[0]), median(rate[1])/median(rate[0]))
+		fmt.Printf("%2d readers: lease %6.0f MB/s, ticker p99 %5.2f ms late; pread %6.0f MB/s, %5.2f ms; ratio %.2f; beside nothing %5.2f ms\n", readers,
+			median(rate[1]), median(delay[1]), median(rate[0]), median(delay[0]), medianRatio(rate[1], rate[0]), median(idle))
 	}
 	return nil
 }
@@ -89,6 +92,7 @@ func open(dir string, blocks int) (*blockcache.Cache, error) {
 	return blockcache.Open(blockcache.Options{
 		Paths:    []blockcache.Path{{Dir: dir, TotalBytes: int64(blocks)*blockSize*11/10 + 8<<20}},
 		Settings: set, Logger: slog.New(slog.DiscardHandler),
+		IOTimeout: 30 * time.Second, // a busy machine's disk is measured, not taken out
 	})
 }
 
@@ -129,7 +133,23 @@ func reopen(cache *blockcache.Cache, dir string, base block.ID, blocks int) (*bl
 	return cache, nil
 }
 
-func median(v []float64) float64 { slices.Sort(v); return v[len(v)/2] }
+func median(v []float64) float64 { v = slices.Sorted(slices.Values(v)); return v[len(v)/2] }
+
+// medianRatio is of what was measured in the same round.
+func medianRatio(a, b []float64) float64 {
+	r := make([]float64, len(a))
+	for i := range r {
+		r[i] = a[i] / b[i]
+	}
+	return median(r)
+}
+
+// alone is how late the ticker is while nobody reads, in milliseconds.
+func alone() float64 {
+	stop := make(chan struct{})
+	time.AfterFunc(300*time.Millisecond, func() { close(stop) })
+	return tick(stop)
+}
 
 // pass drops the file from memory and reads all its blocks once.
 func pass(f *os.File, blocks, readers int, read func(int, []byte) error) (rate, delay float64, err error) {

@@ -2,15 +2,14 @@
 // storage in memory, and prints a table of what each did. make clients installs
 // them (Python and JavaScript packages, a Go module) below a temporary directory;
 // what is not to be had is said, not passed over. DuckDB runs the 22 TPC-H queries
-// twice, directly and through the BE, and the digests of their results must agree.
+// directly, through a cold and a warm BE, and through a cold one with a warm peer, and
+// the digests of their results must agree.
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"embed"
-	"encoding/json"
 	"flag"
 	"fmt"
 	"io"
@@ -21,13 +20,10 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/johannesboyne/gofakes3"
 	"github.com/johannesboyne/gofakes3/backend/s3mem"
-
-	"headstart/bench/s3law"
 )
 
 //go:embed scripts
@@ -44,9 +40,21 @@ func main() {
 	headstart := flag.String("headstart", "bin/headstart", "the binary")
 	dir := flag.String("dir", "", "where clients are installed: v/bin (Python), node_modules, miniogo")
 	tpch := flag.String("tpch", "", "a folder with queries.py and data, for DuckDB; empty leaves it out")
-	law := flag.Bool("law", false, "object storage under DuckDB is as late as a real one")
+	q := queries{}
+	flag.BoolVar(&q.law, "law", false, "object storage under DuckDB is as late as a real one")
+	flag.IntVar(&q.rounds, "rounds", 1, "rounds of DuckDB's queries: directly, through a cold BE, a warm one, and a cold one with a warm peer; medians are printed")
+	only := flag.Bool("duckdb", false, "run DuckDB alone")
+	slowly := flag.Int("slow", 0, "do nothing but let so many clients read 1 GiB slowly, and print the memory of the BE")
 	flag.Parse()
-	failed, err := run(*headstart, *dir, *tpch, *law)
+	if *slowly > 0 {
+		if err := slow(*headstart, *slowly, 20*time.Second); err != nil {
+			fmt.Fprintln(os.Stderr, "clients:", err)
+			os.Exit(1)
+		}
+		return
+	}
+	q.headstart, q.python, q.tpch = *headstart, filepath.Join(*dir, "v/bin/python"), *tpch
+	failed, err := run(*dir, &q, *only)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "clients:", err)
 	}
@@ -55,9 +63,8 @@ func main() {
 	}
 }
 
-func run(headstart, dir, tpch string, law bool) (failed int, err error) {
-	headstart, err = filepath.Abs(headstart)
-	if err != nil {
+func run(dir string, q *queries, only bool) (failed int, err error) {
+	if q.headstart, err = filepath.Abs(q.headstart); err != nil {
 		return 0, err
 	}
 	store := httptest.NewServer(&whole{s3: gofakes3.New(s3mem.New(), gofakes3.WithTimeSkewLimit(0)).Server()})
@@ -71,17 +78,19 @@ func run(headstart, dir, tpch string, law bool) (failed int, err error) {
 		return 0, err
 	}
 	defer os.RemoveAll(work)
-	endpoint, stop, err := startBE(headstart, filepath.Join(work, "be"), store.URL)
+	be, err := startBE(q.headstart, filepath.Join(work, "be"), store.URL, "")
 	if err != nil {
 		return 0, err
 	}
-	defer stop()
+	defer be.stop()
 	fmt.Println("| client | result | what it did |\n|---|---|---|")
 	for _, c := range clients(dir) {
-		failed += c.report(work, endpoint)
+		if !only {
+			failed += c.report(work, be.s3())
+		}
 	}
-	if tpch != "" {
-		failed += duckdb(headstart, dir, tpch, work, law)
+	if q.tpch != "" {
+		failed += q.report(work)
 	}
 	return failed, nil
 }
@@ -104,6 +113,7 @@ func clients(dir string) []client {
 		{"minio-go", filepath.Join(dir, "miniogo"), []string{filepath.Join(dir, "miniogo")}},
 		{"AWS SDK for JavaScript v3 (npm)", filepath.Join(dir, "node_modules/@aws-sdk/client-s3"), []string{"node", "sdk.mjs"}},
 		{"rclone (Debian)", "rclone", []string{"sh", "rclone.sh"}},
+		{"s3fs (Debian)", "s3fs", []string{"bash", "s3fs.sh"}},
 	}
 }
 
@@ -189,109 +199,4 @@ func (w *whole) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		}
 	}
 	w.s3.ServeHTTP(rw, r)
-}
-
-// startBE starts a node and returns the URL of its front.
-func startBE(headstart, dir, store string) (string, func(), error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return "", nil, err
-	}
-	conf := fmt.Sprintf("host = 127.0.0.1\nwebserver_port = 0\nbrpc_port = 0\ns3_port = 0\ns3_endpoint = %s\ns3_access_key = %s\ns3_secret_key = %s\n"+
-		"file_cache_path = [{\"path\":\"cache\",\"total_size\":1073741824}]\n", store, keyID, secret)
-	path := filepath.Join(dir, "be.conf")
-	if err := os.WriteFile(path, []byte(conf), 0o600); err != nil {
-		return "", nil, err
-	}
-	cmd := exec.Command(headstart, "be", "-conf", path)
-	cmd.Dir, cmd.Stderr = dir, os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	out, err := cmd.StdoutPipe()
-	if err == nil {
-		err = cmd.Start()
-	}
-	if err != nil {
-		return "", nil, err
-	}
-	stop := func() {
-		_ = cmd.Process.Signal(syscall.SIGTERM)
-		_ = cmd.Wait() // its logs tell
-	}
-	var ready struct {
-		S3Port int `json:"s3_port"`
-	}
-	line, err := bufio.NewReader(out).ReadBytes('\n')
-	if err == nil {
-		err = json.Unmarshal(line, &ready)
-	}
-	if err != nil {
-		stop()
-		return "", nil, fmt.Errorf("the node does not start: %w", err)
-	}
-	return fmt.Sprintf("http://127.0.0.1:%d", ready.S3Port), stop, nil
-}
-
-// duckdb runs the queries directly and through a BE, cold and warm.
-func duckdb(headstart, dir, tpch, work string, law bool) int {
-	fail := func(err error) int {
-		fmt.Printf("| DuckDB httpfs, 22 TPC-H queries | FAILED | %v |\n", err)
-		return 1
-	}
-	var objects []s3law.Object
-	err := filepath.Walk(filepath.Join(tpch, "data"), func(path string, info os.FileInfo, err error) error {
-		if err != nil || info.IsDir() {
-			return err
-		}
-		data, err := os.ReadFile(path)
-		key, _ := filepath.Rel(filepath.Join(tpch, "data"), path) // it lies below
-		objects = append(objects, s3law.Object{Key: key, Data: data})
-		return err
-	})
-	if err != nil {
-		return fail(err)
-	}
-	store, err := s3law.Start(s3law.Options{Bucket: "bench", Objects: objects})
-	if err != nil {
-		return fail(err)
-	}
-	defer store.Close()
-	store.Enable(law)
-	endpoint, stop, err := startBE(headstart, filepath.Join(work, "duckdb"), store.URL())
-	if err != nil {
-		return fail(err)
-	}
-	defer stop()
-	var digests, totals []string
-	for _, url := range []string{store.URL(), endpoint, endpoint} {
-		before := store.Metrics()
-		ctx, cancel := context.WithTimeout(context.Background(), eachLimit)
-		cmd := exec.CommandContext(ctx, filepath.Join(dir, "v/bin/python"), filepath.Join(tpch, "queries.py"),
-			strings.TrimPrefix(url, "http://"), "bench", keyID, secret)
-		out, err := cmd.CombinedOutput()
-		cancel()
-		if err != nil {
-			return fail(fmt.Errorf("%w: %.500s", err, out))
-		}
-		digest, total := results(string(out))
-		digests = append(digests, digest)
-		totals = append(totals, fmt.Sprintf("%s, %d GETs", total, store.Metrics().GETs-before.GETs))
-	}
-	if digests[0] != digests[1] || digests[0] != digests[2] || strings.Count(digests[0], " ") != 22 {
-		return fail(fmt.Errorf("the results differ: %q", digests))
-	}
-	fmt.Printf("| DuckDB httpfs, 22 TPC-H queries | ok | digests as from the store itself; direct %s; through a cold BE %s; warm %s |\n",
-		totals[0], totals[1], totals[2])
-	return 0
-}
-
-// results takes digests and the time of all out of what queries.py prints.
-func results(out string) (digests, total string) {
-	for line := range strings.Lines(out) {
-		f := strings.Fields(line)
-		if len(f) == 6 {
-			digests += f[5] + " "
-		} else if len(f) == 3 && f[0] == "total" {
-			total = f[1] + " s"
-		}
-	}
-	return digests, total
 }

@@ -68,7 +68,7 @@ func theObject() block.Object { return block.Object{Store: "s3", Bucket: "b", Ke
 // openCache holds one block, which is resident.
 func openCache() (*blockcache.Cache, block.ID) {
 	c, err := blockcache.Open(blockcache.Options{
-		Logger: slog.New(slog.DiscardHandler), BlockSize: blockSize,
+		Logger: slog.New(slog.DiscardHandler), BlockSize: blockSize, IOTimeout: time.Minute,
 		Paths: []blockcache.Path{{Dir: os.Getenv("HEADSTART_GUARD_DIR"), TotalBytes: 4 << 20}},
 	})
 	must(err)

@@ -81,7 +81,7 @@ func servingKeys() []Key {
 		{Name: "peer_fetch_queue_policy", Kind: String, Default: "adaptive", Form: "fifo or adaptive", check: isQueuePolicy,
 			Help: "Order of the queue: fifo serves the oldest first; adaptive, under overload, the newest, and rejects the others after a tenth of the time."},
 		{Name: "peer_serving_max_bytes_per_group", Kind: Int, Default: "0", Max: maxBytes, Unit: "bytes",
-			Help: "Bound on what is being sent to the BEs of one compute group at a time; 0 means no limit."},
+			Help: "Bound on what is being sent to the BEs of one compute group, or to all callers of Read, at a time; 0 means no limit."},
 		{Name: "peer_read_updates_eviction_order", Kind: Bool, Default: "false",
 			Help: "Whether serving a peer counts as a use of the block in this BE's own cache."},
 		{Name: "enable_peer_server_cache_fill", Kind: Bool, Default: "true",

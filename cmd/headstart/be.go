@@ -77,38 +77,53 @@ type be struct {
 	agent         *agent
 	reporter      *reporter
 
+	// tolerance is how long its disk may keep the File Cache waiting, and how long
+	// a connection to a peer may take. It is 0, for the defaults, but in tests.
+	tolerance time.Duration
+
 	started time.Time
-	line    readyLine
-	errs    chan error
+	// memory is how much the node may use, in bytes; 0 when that is not known.
+	memory int64
+	line   readyLine
+	errs   chan error
 }
 
-func startBE(ctx context.Context, conf *config.Set, log *slog.Logger) (_ *be, err error) {
-	b := &be{conf: conf, log: log, started: time.Now(), errs: make(chan error, 3)}
+func newBE(conf *config.Set, log *slog.Logger) *be {
+	return &be{conf: conf, log: log, started: time.Now(), errs: make(chan error, 3)}
+}
+
+func startBE(ctx context.Context, conf *config.Set, log *slog.Logger) (*be, error) {
+	b := newBE(conf, log)
+	return b, b.start(ctx)
+}
+
+// start brings everything up. When that fails it closes what is up.
+func (b *be) start(ctx context.Context) (err error) {
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, b.drain(ctx))
 		}
 	}()
 	// The ports first: a node that cannot be reached need not open its cache.
-	if b.httpLn, err = listen(conf, "webserver_port"); err != nil {
-		return nil, err
+	if b.httpLn, err = listen(b.conf, "webserver_port"); err != nil {
+		return err
 	}
-	if b.brpcLn, err = listen(conf, "brpc_port"); err != nil {
-		return nil, err
+	if b.brpcLn, err = listen(b.conf, "brpc_port"); err != nil {
+		return err
 	}
-	if conf.Int("s3_port") >= 0 {
-		if b.s3Ln, err = listen(conf, "s3_port"); err != nil {
-			return nil, err
+	if b.conf.Int("s3_port") >= 0 {
+		if b.s3Ln, err = listen(b.conf, "s3_port"); err != nil {
+			return err
 		}
 	}
-	logBudget(conf, log)
+	b.memory = logBudget(b.conf, b.log)
 	steps := []func(context.Context) error{b.openPools, b.openCache, b.openStore, b.openPeers, b.openEngine, b.openWarmUp, b.serve}
 	for _, step := range steps {
 		if err := step(ctx); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	return b, nil
+	return nil
 }
 
 func (b *be) openPools(context.Context) (err error) {
@@ -182,7 +197,10 @@ func (b *be) openPeers(context.Context) (err error) {
 		CoarseMS: &b.upkeep.nowMS,
 	}, settings, b.breakers)
 	b.upkeep.sweep(b.table)
-	if b.peers, err = rpc.NewClient(rpc.ClientOptions{Identity: b.identity, Alloc: b.buffers.Get, TLS: b.tls}); err != nil {
+	b.peers, err = rpc.NewClient(rpc.ClientOptions{
+		Identity: b.identity, Alloc: b.buffers.Get, TLS: b.tls, ConnectTimeout: b.tolerance,
+	})
+	if err != nil {
 		return err
 	}
 	endpoints, err := addrs(c.List("fe_endpoints"))

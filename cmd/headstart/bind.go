@@ -89,7 +89,7 @@ func (b *be) heartbeat(leaving bool) placement.Heartbeat {
 		ArrowFlightSQLPort: max(0, int(b.conf.Int("arrow_flight_sql_port"))),
 		GroupID:            b.conf.String("compute_group_id"), GroupName: b.conf.String("compute_group_name"),
 		CloudUniqueID: b.conf.String("cloud_unique_id"), Location: b.conf.String("location"),
-		Version: version(), Started: b.started, CPUCores: cores(),
+		Version: version(), Started: b.started, CPUCores: cores(), MemoryBytes: b.memory,
 		CacheCapacityBytes: m.CapacityBytes, CacheUsedBytes: m.AllocatedBytes,
 		Leaving: leaving,
 	}
@@ -116,6 +116,10 @@ func (b *be) wireMetrics() admin.Wire {
 		w.FrontAbandoned, w.FrontCut, w.FrontBytes, w.FrontStreams = f.Abandoned, f.Cut, f.Bytes, f.Streams
 		w.FrontLocal, w.FrontPeer, w.FrontStore = f.Local, f.Peer, f.Store
 	}
+	warm := b.warm.Metrics()
+	w.WarmBatches, w.WarmFailed, w.WarmQueued, w.WarmRunning = warm.Batches, warm.Failed, int64(warm.Queued), int64(warm.Running)
+	w.WarmPeerBlocks, w.WarmPeerBytes = warm.PeerBlocks, warm.PeerBytes
+	w.WarmStoreBlocks, w.WarmStoreBytes = warm.StoreBlocks, warm.StoreBytes
 	for r := range objstore.Reasons {
 		w.S3Errors = append(w.S3Errors, admin.Reason{Name: r.String(), Count: int64(s3.Errors[r])})
 	}

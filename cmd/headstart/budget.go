@@ -45,8 +45,9 @@ func budgetOf(c *config.Set) pools.Budget {
 }
 
 // logBudget says what the node may use, and warns when that is more than there
-// is: the kernel would end the process, and not at a time of our choice.
-func logBudget(c *config.Set, log *slog.Logger) {
+// is: the kernel would end the process, and not at a time of our choice. It returns
+// how much there is in bytes, 0 when that is not known.
+func logBudget(c *config.Set, log *slog.Logger) int64 {
 	budget := budgetOf(c)
 	for line := range strings.Lines(budget.String()) {
 		log.Debug("memory budget", "line", strings.TrimSpace(line))
@@ -57,7 +58,8 @@ func logBudget(c *config.Set, log *slog.Logger) {
 	}
 	if err != nil {
 		log.Warn("memory budget", "error", err)
-		return
+		return limit.Bytes
 	}
 	log.Info("memory budget", "bytes", budget.Total(), "limit", limit.Bytes, "from", limit.From)
+	return limit.Bytes
 }

@@ -20,7 +20,7 @@ func (b *be) openCache(context.Context) (err error) {
 	o := blockcache.Options{
 		BlockSize:       b.conf.Int("file_cache_each_block_size"),
 		WriteQueueBytes: b.conf.Int("file_cache_write_queue_bytes"),
-		Settings:        b.cacheSettings, OpenWait: cacheOpenWait, Logger: b.log,
+		Settings:        b.cacheSettings, OpenWait: max(cacheOpenWait, b.tolerance), IOTimeout: b.tolerance, Logger: b.log,
 	}
 	if b.conf.Bool("enable_file_cache") {
 		for _, p := range b.conf.CachePaths("file_cache_path") {

@@ -86,7 +86,7 @@ func startCacheNode(t *testing.T, size, total int64, more map[string]string) *ca
 		t.Fatal(err)
 	}
 	conf.LogTo(slog.New(slog.DiscardHandler))
-	b, err := startBE(t.Context(), conf, slog.New(slog.DiscardHandler))
+	b, err := startPatient(t.Context(), conf, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

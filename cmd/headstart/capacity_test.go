@@ -16,6 +16,10 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"headstart/engine/block"
+	"headstart/rpc"
+	"headstart/shards/placement"
 )
 
 // process is a BE of its own, on the binary that the test is.
@@ -122,9 +126,44 @@ func (p *process) counter(name string) float64 {
 	return n
 }
 
+// warmUp orders so many objects of a size to be copied, as an FE does, and waits
+// until they were.
+func (p *process) warmUp(objects int, size int64) {
+	p.t.Helper()
+	fe, err := rpc.NewBackendClient(rpc.BackendClientOptions{Identity: rpc.NewIdentity(block.Node{ID: newNodeID()}, "", "")})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer fe.Close()
+	batch := placement.WarmBatch{ID: "all"}
+	for i := range objects {
+		key := fmt.Sprint("warmed/", i)
+		etag := strings.ReplaceAll(key, "/", "-")
+		batch.Objects = append(batch.Objects, placement.WarmObject{
+			Object: block.Object{Store: block.DefaultStore, Bucket: "b", Key: key},
+			Meta:   block.Meta{Size: size, Version: block.Version(etag), ETag: etag},
+		})
+	}
+	to := block.Addr{Host: demoHost, Port: p.ports.BrpcPort}
+	call := placement.WarmCall{Start: []placement.WarmBatch{batch}}
+	for tick := time.NewTicker(50 * time.Millisecond); ; <-tick.C {
+		progress, err := fe.Warm(p.t.Context(), to, call)
+		if err != nil || len(progress) != 1 || progress[0].State == placement.WarmFailed {
+			p.t.Fatalf("%+v: %v", progress, err)
+		}
+		if progress[0].State == placement.WarmDone {
+			if want := int64(objects) * size; progress[0].Bytes != want {
+				p.t.Errorf("%d bytes were copied, want %d", progress[0].Bytes, want)
+			}
+			return
+		}
+		call = placement.WarmCall{Ask: []string{batch.ID}}
+	}
+}
+
 // TestLC20_S52_CapacityHoldsOnEveryWritePath reads many times what fits, as
 // users do, through real nodes: misses that object storage answers, fills for a
-// peer, and what the peer then keeps of its answers.
+// peer, what the peer then keeps of its answers, and warm-up as an FE orders it.
 func TestLC20_S52_CapacityHoldsOnEveryWritePath(t *testing.T) {
 	const capacity, object = 64 << 20, 8 << 20
 	volume := int64(1 << 30)
@@ -164,11 +203,16 @@ func TestLC20_S52_CapacityHoldsOnEveryWritePath(t *testing.T) {
 		}
 		readers.Wait()
 	}
+	warmed := startProcess(t, store, "warmed", capacity, map[string]string{
+		"file_cache_warmup_download_rate_limit_bytes_per_second": "-1",
+	})
+	warmed.warmUp(int(volume/object), object)
+
 	blocks := float64(volume / testCacheBlock)
 	if n := server.counter("peer_server_fill_success"); n*16 < blocks/2 {
 		t.Errorf("%v fills: most of the second half did not come by way of the server", n)
 	}
-	for _, p := range []*process{server, reader} {
+	for _, p := range []*process{server, reader, warmed} {
 		most, evicted := p.most.Load(), p.counter("headstart_cache_evicted_total")
 		t.Logf("%s: at most %d bytes of disk of %d, %v blocks evicted", p.name, most, capacity, evicted)
 		if most > capacity || most < capacity*8/10 {

@@ -5,12 +5,14 @@ import (
 	"database/sql"
 	"fmt"
 	"log/slog"
+	"os"
 	"strings"
 	"testing"
 
 	driver "github.com/go-sql-driver/mysql"
 
 	"headstart/cmd/config"
+	"headstart/pools"
 )
 
 // inProcess runs a node in this process until the test ends.
@@ -27,6 +29,11 @@ func inProcess(t testing.TB, r role, values map[string]string) node {
 	}
 	log := slog.New(slog.DiscardHandler)
 	conf.LogTo(log)
+	if r.role == config.BE {
+		r.start = func(ctx context.Context, conf *config.Set, log *slog.Logger) (node, error) {
+			return startPatient(ctx, conf, log)
+		}
+	}
 	n, err := r.start(t.Context(), conf, log)
 	if err != nil {
 		t.Fatal(err)
@@ -135,6 +142,14 @@ func TestS63_ConfigurationFromAMySQLClient(t *testing.T) {
 	f, db := startTestFE(t, map[string]string{"cluster_token": "secret", "admin_token": "people"})
 	b := startTestBE(t, f, map[string]string{"cluster_token": "secret", "admin_token": "people"})
 	until(t, db, "SHOW BACKENDS", func(lines []string) bool { return len(lines) == 1 && strings.Contains(lines[0], "|true|") })
+	limit, err := pools.MemoryLimit(os.DirFS("/"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := fmt.Sprintf("%.3f GB", float64(limit.Bytes)/(1<<30))
+	if cells := strings.Split(rows(t, db, "SHOW BACKENDS")[0], "|"); cells[25] != want {
+		t.Errorf("S82: Memory is %q, this process may use %q", cells[25], want)
+	}
 	const show = "SHOW BACKEND CONFIG LIKE 'enable_cache_read_from_peer'"
 	if got := rows(t, db, show); len(got) != 1 || got[0] != "10001|127.0.0.1|enable_cache_read_from_peer|false|bool|true" {
 		t.Errorf("%q", got)
@@ -148,7 +163,7 @@ func TestS63_ConfigurationFromAMySQLClient(t *testing.T) {
 	if got := rows(t, db, show); got[0] != "10001|127.0.0.1|enable_cache_read_from_peer|true|bool|true" || !b.conf.Bool("enable_cache_read_from_peer") {
 		t.Errorf("%q", got)
 	}
-	_, err := db.Exec("ADMIN SET BACKEND 10001 CONFIG ('peer_race_hedge_delay_ms' = '-5', 'enable_peer_s3_race' = 'false')")
+	_, err = db.Exec("ADMIN SET BACKEND 10001 CONFIG ('peer_race_hedge_delay_ms' = '-5', 'enable_peer_s3_race' = 'false')")
 	if err == nil || !strings.Contains(err.Error(), "peer_race_hedge_delay_ms") || !b.conf.Bool("enable_peer_s3_race") {
 		t.Errorf("a value out of range: %v", err)
 	}

@@ -3,7 +3,9 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"maps"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -77,6 +79,21 @@ func cacheFile(t *testing.T, b *be, tablet int) {
 	}
 }
 
+// webText returns what a BE answers at its webserver_port.
+func webText(t *testing.T, b *be, path string) string {
+	t.Helper()
+	resp, err := http.Get(fmt.Sprintf("http://127.0.0.1:%d%s", b.line.WebserverPort, path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
 func alive(n int) func([]string) bool {
 	return func(lines []string) bool {
 		up := 0
@@ -116,6 +133,10 @@ func TestS85_WarmUpFromAMySQLClient(t *testing.T) {
 		if src := readFile(t, reader, i); src != block.SourceLocal {
 			t.Errorf("tablet %d comes from %v", i, src)
 		}
+	}
+	if text := webText(t, reader, "/metrics"); !strings.Contains(text, "\nheadstart_warm_up_blocks_total{source=\"peer\"} 40\n") ||
+		!strings.Contains(text, "\nheadstart_warm_up_bytes_total{source=\"peer\"} 41943040\n") || !strings.Contains(text, "\nheadstart_warm_up_batches_failed_total 0\n") {
+		t.Errorf("the metrics of the BE that was warmed up:\n%s", text)
 	}
 	job = rows(t, db, "WARM UP COMPUTE GROUP readers WITH PREFIX 's3://b/hot/00'")[0]
 	done = until(t, db, "SHOW WARM UP JOB WHERE id = "+job, func(lines []string) bool { return strings.Contains(lines[0], "|FINISHED|") })

@@ -79,7 +79,7 @@ func startAndStop(t *testing.T, dir, s3 string, data []byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := startBE(ctx, beConf, quiet)
+	b, err := startPatient(ctx, beConf, quiet)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -50,6 +50,9 @@ type Known struct {
 	// header is what the answers of a front say of the object. The first one writes
 	// it; who reads it may take it for what Meta says.
 	header atomic.Pointer[[]Line]
+	// shared is further tablets whose packed files the object holds, in order; nil
+	// for none. Readers replace it, and never change what it points to.
+	shared atomic.Pointer[[]uint64]
 }
 
 // Line is one line of an HTTP header.

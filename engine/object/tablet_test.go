@@ -1,6 +1,7 @@
 package object
 
 import (
+	"sync"
 	"testing"
 	"time"
 
@@ -13,9 +14,9 @@ func TestOfTabletsFindsWhatWasReadForThem(t *testing.T) {
 		known := table.Learn(KeyOf(named(i), block.Immutable), meta(block.Immutable), time.Now())
 		switch {
 		case i < 4:
-			known.NoteRoute(block.TabletRoute(int64(i % 2)))
+			known.NoteRoute(block.TabletRoute(int64(i%2)), false)
 		case i == 4:
-			known.NoteRoute(block.ExternalRoute(named(i)))
+			known.NoteRoute(block.ExternalRoute(named(i)), false)
 		}
 	}
 	count := func(tablets map[uint64]bool) (n int) {
@@ -37,7 +38,7 @@ func TestOfTabletsFindsWhatWasReadForThem(t *testing.T) {
 		}
 	}
 	known := table.Get(KeyOf(named(0), block.Immutable))
-	known.NoteRoute(block.TabletRoute(1))
+	known.NoteRoute(block.TabletRoute(1), false)
 	if got := count(map[uint64]bool{1: true}); got != 3 {
 		t.Errorf("%d objects after one has moved to tablet 1, want 3", got)
 	}
@@ -47,7 +48,45 @@ func TestOfTabletsFindsWhatWasReadForThem(t *testing.T) {
 		t.Errorf("went on %d times", stopped)
 	}
 	route := block.TabletRoute(1)
-	if n := testing.AllocsPerRun(100, func() { known.NoteRoute(route) }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { known.NoteRoute(route, false) }); n != 0 {
+		t.Errorf("%v allocations for what is known already", n)
+	}
+}
+
+// TestS17S88_APackedObjectBelongsToAllTablets: files of several tablets were merged
+// into one object: it is copied when any of them moves.
+func TestS17S88_APackedObjectBelongsToAllTablets(t *testing.T) {
+	table := NewTable(0)
+	known := table.Learn(KeyOf(named(1), block.Immutable), meta(block.Immutable), time.Now())
+	var all sync.WaitGroup
+	for i := range 8 {
+		all.Go(func() {
+			for id := range int64(100) {
+				known.NoteRoute(block.TabletRoute((id+int64(i))%100), true)
+			}
+		})
+	}
+	all.Wait()
+	seen := map[uint64]int{}
+	table.OfTablets(nil, func(id uint64, _ Key, _ *Known) bool { seen[id]++; return true })
+	for id := range uint64(100) {
+		if seen[id] != 1 {
+			t.Errorf("tablet %d has the object %d times", id, seen[id])
+		}
+	}
+	one := 0
+	table.OfTablets(map[uint64]bool{42: true}, func(uint64, Key, *Known) bool { one++; return true })
+	if one != 1 || len(seen) != 100 {
+		t.Errorf("%d objects of one tablet, %d tablets", one, len(seen))
+	}
+	for id := range int64(3000) { // it is bounded
+		known.NoteRoute(block.TabletRoute(id), true)
+	}
+	if n := len(*known.shared.Load()); n != maxShared {
+		t.Errorf("%d further tablets", n)
+	}
+	route := block.TabletRoute(7)
+	if n := testing.AllocsPerRun(100, func() { known.NoteRoute(route, true) }); n != 0 {
 		t.Errorf("%v allocations for what is known already", n)
 	}
 }

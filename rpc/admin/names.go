@@ -124,6 +124,9 @@ type Wire struct {
 	FrontLocal, FrontPeer, FrontStore                                  int64
 	// S3Forwards went on to object storage for S3 clients.
 	S3Forwards int64
+	// Warm-up.
+	WarmBatches, WarmFailed, WarmQueued, WarmRunning               int64
+	WarmPeerBlocks, WarmPeerBytes, WarmStoreBlocks, WarmStoreBytes int64
 }
 
 // Reason is a count of one reason; there is a fixed set of them.
@@ -158,7 +161,7 @@ func referenceMetrics() []metric {
 // ownMetrics are Headstart's own, in base units and with bounded labels.
 func ownMetrics() []metric {
 	var all []metric
-	for _, part := range [][]metric{readMetrics(), raceMetrics(), peerMetrics(), servingMetrics(), cacheMetrics(), storeMetrics(), frontMetrics()} {
+	for _, part := range [][]metric{readMetrics(), raceMetrics(), peerMetrics(), servingMetrics(), cacheMetrics(), storeMetrics(), frontMetrics(), warmUpMetrics()} {
 		all = append(all, part...)
 	}
 	return all
@@ -297,6 +300,20 @@ func frontMetrics() []metric {
 		count(`headstart_s3_front_answers_total{source="peer"}`, both, "", func(b *books) int64 { return b.wire.FrontPeer }),
 		count(`headstart_s3_front_answers_total{source="s3"}`, both, "", func(b *books) int64 { return b.wire.FrontStore }),
 		count(`headstart_s3_forwards_total`, both, "Requests sent to object storage for S3 clients.", func(b *books) int64 { return b.wire.S3Forwards }),
+	}
+}
+
+func warmUpMetrics() []metric {
+	const blocks, bytes = "Blocks copied by warm-up, by where they came from.", "Bytes of them."
+	return []metric{
+		count(`headstart_warm_up_batches_total`, both, "Batches of warm-up that have ended.", func(b *books) int64 { return b.wire.WarmBatches }),
+		count(`headstart_warm_up_batches_failed_total`, both, "Those that were not copied whole.", func(b *books) int64 { return b.wire.WarmFailed }),
+		level(`headstart_warm_up_batches_queued`, both, "Batches that wait for their turn.", func(b *books) int64 { return b.wire.WarmQueued }),
+		level(`headstart_warm_up_batches_running`, both, "Batches that are being copied.", func(b *books) int64 { return b.wire.WarmRunning }),
+		count(`headstart_warm_up_blocks_total{source="peer"}`, both, blocks, func(b *books) int64 { return b.wire.WarmPeerBlocks }),
+		count(`headstart_warm_up_blocks_total{source="s3"}`, both, "", func(b *books) int64 { return b.wire.WarmStoreBlocks }),
+		count(`headstart_warm_up_bytes_total{source="peer"}`, both, bytes, func(b *books) int64 { return b.wire.WarmPeerBytes }),
+		count(`headstart_warm_up_bytes_total{source="s3"}`, both, "", func(b *books) int64 { return b.wire.WarmStoreBytes }),
 	}
 }
 

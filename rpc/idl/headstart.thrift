@@ -119,6 +119,12 @@ struct StatReply {
     3: optional Meta meta
 }
 
+// A file within a larger object.
+struct Slice {
+    1: i64 offset
+    2: i64 size
+}
+
 // A read by a caller that is not a node: it has a read_token instead of a proof.
 struct ReadRequest {
     1: Base base
@@ -133,6 +139,12 @@ struct ReadRequest {
     9: i32 queue
     10: string query_id
     11: i64 deadline_ms
+    // The W3C traceparent of the read.
+    12: optional string traceparent
+    // The file that is read, when it is a part of the object. offset is the
+    // object's all the same, so that a node which does not know this field reads
+    // the right bytes.
+    13: optional Slice packed
 }
 
 struct ReadReply {

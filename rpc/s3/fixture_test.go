@@ -10,12 +10,14 @@ import (
 	"fmt"
 	"hash/fnv"
 	"io"
+	"log"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -43,7 +45,7 @@ const (
 	adminKey   = "admin/secret"
 	// patience is how long a test waits for what ought to come at once: so long
 	// that only what never comes is late, on any machine.
-	patience = 30 * time.Second
+	patience = time.Minute
 )
 
 // content is bytes of one version of an object: each 16 of them tell key, version
@@ -68,6 +70,8 @@ type bucketServer struct {
 	gets   atomic.Int64
 	heads  atomic.Int64
 	writes atomic.Int64
+	// conns counts connections.
+	conns atomic.Int64
 	// fault answers in place of the server when it returns true.
 	fault atomic.Pointer[func(w http.ResponseWriter, r *http.Request) bool]
 	// seen is the last request that was no GET or HEAD of an object.
@@ -101,11 +105,34 @@ func (b *bucketServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if err != nil || r.ContentLength >= 0 && int64(len(body)) != r.ContentLength {
 			return
 		}
+		if r.Header.Get("X-Amz-Content-Sha256") == streamingUnsigned {
+			if body, err = unchunked(r, body); err != nil {
+				http.Error(w, "<Error><Code>BadDigest</Code></Error>", http.StatusBadRequest)
+				return
+			}
+		}
 		r.Body = io.NopCloser(bytes.NewReader(body))
 		b.whole.Lock()
 		defer b.whole.Unlock()
 	}
 	b.s3.ServeHTTP(w, r)
+}
+
+// unchunked reads a body in chunks with checksums behind it, as object storage does.
+func unchunked(r *http.Request, body []byte) ([]byte, error) {
+	size := r.Header.Get("X-Amz-Decoded-Content-Length")
+	n, err := strconv.ParseInt(size, 10, 64)
+	if err != nil {
+		return nil, err
+	}
+	d, bad := newChunked(bytes.NewReader(body), n, &caller{payload: streamingUnsigned}, r.Header.Get("X-Amz-Trailer"))
+	if bad != nil {
+		return nil, bad
+	}
+	r.ContentLength = n
+	r.Header.Set("Content-Length", size)
+	r.Header.Set("Content-Encoding", strings.TrimPrefix(strings.TrimPrefix(r.Header.Get("Content-Encoding"), "aws-chunked"), ","))
+	return io.ReadAll(d)
 }
 
 func (b *bucketServer) etag(r *http.Request) string {
@@ -148,7 +175,14 @@ func newWorld(t testing.TB, o options) *world {
 	}
 	w := &world{t: t, store: &bucketServer{}, settings: NewSettings(), dir: filepath.Join(t.TempDir(), "cache")}
 	w.store.s3 = gofakes3.New(s3mem.New(), gofakes3.WithTimeSkewLimit(0)).Server()
-	server := httptest.NewServer(w.store)
+	server := httptest.NewUnstartedServer(w.store)
+	server.Config.ErrorLog = log.New(io.Discard, "", 0) // it tells of the faults that it plays
+	server.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			w.store.conns.Add(1)
+		}
+	}
+	server.Start()
 	t.Cleanup(server.Close)
 	w.storeURL = server.URL
 	w.direct = sdk(server.URL, "any", "any")

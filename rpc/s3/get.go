@@ -327,19 +327,22 @@ type answer struct {
 // lines is what answers say of an object, each line of its own.
 func lines(m *block.Meta) (list []object.Line) {
 	add := func(name, value string) {
-		if value != "" {
-			list = append(list, object.Line{Name: []byte(name), Value: []byte(value)})
-		}
+		list = append(list, object.Line{Name: []byte(name), Value: []byte(value)})
 	}
-	add("ETag", etagOf(m))
+	if etag := etagOf(m); etag != "" {
+		add("ETag", etag)
+	}
 	if !m.Modified.IsZero() {
 		add("Last-Modified", m.Modified.UTC().Format(http.TimeFormat))
 	}
 	add("Accept-Ranges", "bytes")
-	add("Content-Type", m.ContentType)
+	if m.ContentType != "" {
+		add("Content-Type", m.ContentType)
+	}
 	for line := range strings.SplitSeq(m.Extra, "\n") {
-		name, value, _ := strings.Cut(line, ": ")
-		add(name, value)
+		if name, value, ok := strings.Cut(line, ": "); ok {
+			add(name, value)
+		}
 	}
 	return list
 }

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"encoding/base64"
 	"encoding/xml"
+	"hash"
 	"io"
 	"net/http"
 	"net/url"
@@ -190,12 +192,15 @@ func (f *Front) upstream(ctx *fasthttp.RequestCtx, r *request) (*upstream, *Erro
 		u.stop = append(u.stop, w.stop)
 	}
 	u.stop = append(u.stop, cancel)
-	if body != nil && ctx.IsPost() && r.key == "" && ctx.QueryArgs().Has("delete") {
+	if body != nil && r.deletes(ctx) {
 		if err := u.readDeletes(r, size); err != nil {
 			u.end()
 			return nil, err
 		}
 		size = int64(u.body.list.Len())
+		for name, sum := range body.sums { // object storage does not delete without one
+			header.Set(name, base64.StdEncoding.EncodeToString(sum.Sum(nil)))
+		}
 	}
 	path := "/" + r.path
 	u.req = (&http.Request{
@@ -273,9 +278,15 @@ func (f *Front) clientBody(ctx *fasthttp.RequestCtx, r *request, header http.Hea
 		if err != nil {
 			return nil, 0, err
 		}
-		from, size = d, decoded
+		from, size, payload = d, decoded, unsigned
 		withoutChunked(header)
-		payload = unsigned
+		switch {
+		case r.deletes(ctx):
+			b.sums = d.sums
+		case len(d.sums) > 0:
+			from, size = newTrailed(d, decoded, header)
+			payload = streamingUnsigned
+		}
 	case size < 0:
 		return nil, 0, &Error{Code: codeMissingLength, Message: "You must provide the Content-Length HTTP header."}
 	case payload == "" || payload == unsigned:
@@ -314,8 +325,10 @@ func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 type clientBody struct {
 	conn *conn
 	held *held
-	// list is the body as a whole where it is a list.
+	// list is the body as a whole where it is a list, sums are the checksums that
+	// came behind it.
 	list *bytes.Reader
+	sums map[string]hash.Hash
 	mu   struct {
 		sync.Mutex
 		src  io.Reader
@@ -381,6 +394,11 @@ func (b *clientBody) shut() {
 	}
 }
 
+// deletes reports whether the request is DeleteObjects.
+func (r *request) deletes(ctx *fasthttp.RequestCtx) bool {
+	return ctx.IsPost() && r.key == "" && ctx.QueryArgs().Has("delete")
+}
+
 // deletes is the body of DeleteObjects.
 type deletes struct {
 	Objects []struct {
@@ -424,68 +442,4 @@ func copySource(text string) (bucket, key string, ok bool) {
 	}
 	bucket, key, _ = strings.Cut(strings.TrimPrefix(path, "/"), "/")
 	return bucket, key, bucket != "" && key != ""
-}
-
-// buckets is the answer to ListBuckets.
-type buckets struct {
-	XMLName xml.Name `xml:"http://s3.amazonaws.com/doc/2006-03-01/ ListAllMyBucketsResult"`
-	Owner   struct {
-		ID, DisplayName string
-	}
-	List []struct {
-		Name         string
-		CreationDate string
-	} `xml:"Buckets>Bucket"`
-}
-
-// listBuckets answers with the buckets that the caller may see anything of.
-func (f *Front) listBuckets(ctx *fasthttp.RequestCtx, r *request) {
-	r.own()
-	r.kind = passRead
-	key := r.caller.key
-	if len(key.Paths) == 0 {
-		f.pass(ctx, r)
-		return
-	}
-	f.count.passed.Add(1)
-	up, e := f.upstream(ctx, r)
-	if e != nil {
-		f.fail(ctx, r, e)
-		return
-	}
-	defer up.end()
-	resp, err := f.Upstream.Forward(up.req)
-	if err != nil {
-		f.fail(ctx, r, errorOf(err))
-		return
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		body, _ := io.ReadAll(io.LimitReader(resp.Body, maxListBytes)) // what there is of it
-		f.identify(ctx)
-		ctx.SetStatusCode(resp.StatusCode)
-		ctx.SetContentType(resp.Header.Get("Content-Type"))
-		ctx.SetBody(body)
-		return
-	}
-	var all buckets
-	if err := xml.NewDecoder(io.LimitReader(resp.Body, maxListBytes)).Decode(&all); err != nil {
-		f.fail(ctx, r, &Error{Code: codeBadGateway, Message: "The list of buckets can't be read."})
-		return
-	}
-	seen := all.List[:0]
-	for _, b := range all.List {
-		if key.touches(b.Name) {
-			seen = append(seen, b)
-		}
-	}
-	all.List = seen
-	body, err := xml.Marshal(all)
-	if err != nil {
-		f.fail(ctx, r, &Error{Code: codeInternal, Message: err.Error()})
-		return
-	}
-	f.identify(ctx)
-	ctx.SetContentType("application/xml")
-	ctx.SetBody(append([]byte(xml.Header), body...))
 }

@@ -124,9 +124,9 @@ func (o *overwritten) run(past int) {
 	}
 }
 
-// TestS14_OverwrittenObjectIsNeverMixed: 32 readers of an object that is
+// TestS14OS05_OverwrittenObjectIsNeverMixed: 32 readers of an object that is
 // overwritten a thousand times get one version, whole, or an answer that is cut.
-func TestS14_OverwrittenObjectIsNeverMixed(t *testing.T) {
+func TestS14OS05_OverwrittenObjectIsNeverMixed(t *testing.T) {
 	versions := 1000
 	if testing.Short() {
 		versions = 100
@@ -147,9 +147,9 @@ func TestS14_OverwrittenObjectIsNeverMixed(t *testing.T) {
 	}
 }
 
-// TestS14_AnswerUnderWayIsCut: an object that changes when its first blocks are
+// TestS14OS05_AnswerUnderWayIsCut: an object that changes when its first blocks are
 // out leaves the client with less than was announced, and never with a mix.
-func TestS14_AnswerUnderWayIsCut(t *testing.T) {
+func TestS14OS05_AnswerUnderWayIsCut(t *testing.T) {
 	w := newWorld(t, options{})
 	w.settings.ReadaheadBlocks.Store(1)
 	const blocks = 300

@@ -109,6 +109,11 @@ type Directory struct {
 		// failing is set while the last save has failed.
 		failing bool
 	}
+	// waiting are the registrations that nobody has taken up.
+	waiting struct {
+		sync.Mutex
+		list []*registration
+	}
 	// mu guards the registry. It is never held while the store is written.
 	mu struct {
 		sync.Mutex
@@ -235,49 +240,6 @@ func (d *Directory) judgeLocked(now time.Time) *table {
 	t := d.mu.table(now, l)
 	d.table.Store(t)
 	return t
-}
-
-// register keeps what is new in a heartbeat. When the store fails, a backend
-// that it knows in the same group is noted all the same, and the next heartbeat
-// tries to save again: a full disk of the FE must not make BEs seem dead.
-func (d *Directory) register(ctx context.Context, h Heartbeat) (int64, error) {
-	d.change.Lock()
-	defer d.change.Unlock()
-	c, mayWait, err := d.plan(&h)
-	if err != nil {
-		return 0, err
-	}
-	saveErr := d.saveLocked(ctx, c)
-	if saveErr != nil && (!mayWait || errors.Is(saveErr, ErrConflict)) {
-		return 0, saveErr
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.mu.apply(c)
-	b := d.mu.byAddr[h.Addr()]
-	b.unsaved = saveErr != nil
-	now := time.Now()
-	d.aliveLocked(b, &h, now)
-	d.judgeLocked(now)
-	return b.ID, nil
-}
-
-// plan returns the change that a heartbeat makes, and whether it may be applied
-// before it is saved.
-func (d *Directory) plan(h *Heartbeat) (c Change, mayWait bool, err error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	now := time.Now()
-	b, err := d.mu.find(h, now)
-	if err != nil {
-		return Change{}, false, err
-	}
-	limit := d.options.MaxBackends
-	if b == nil && len(d.mu.byID) >= limit || d.mu.groups[h.GroupID] == nil && len(d.mu.groups) >= limit {
-		return Change{}, false, fmt.Errorf("%w: %d backends or groups are known already; drop those that are gone", ErrFull, limit)
-	}
-	mayWait = b != nil && b.Heartbeat.GroupID == h.GroupID
-	return d.mu.plan(b, *h, now), mayWait, nil
 }
 
 // saveLocked is called with change held. It logs when the store begins to

@@ -125,9 +125,9 @@ func (r *registry) find(h *Heartbeat, now time.Time) (*backend, error) {
 }
 
 // plan returns the change that a heartbeat makes, which has one backend: b
-// with its new record, or a new one when b is nil.
-func (r *registry) plan(b *backend, h Heartbeat, now time.Time) Change {
-	rec := Record{ID: r.lastID + 1}
+// with its new record, or a new one of number id when b is nil.
+func (r *registry) plan(b *backend, h Heartbeat, id int64, now time.Time) Change {
+	rec := Record{ID: id}
 	if b != nil {
 		rec = b.Record
 	}

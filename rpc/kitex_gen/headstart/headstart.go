@@ -924,18 +924,58 @@ var fieldIDToName_StatReply = map[int16]string{
 	3: "meta",
 }
 
+type Slice struct {
+	Offset int64 `thrift:"offset,1" frugal:"1,default,i64" json:"offset"`
+	Size   int64 `thrift:"size,2" frugal:"2,default,i64" json:"size"`
+}
+
+func NewSlice() *Slice {
+	return &Slice{}
+}
+
+func (p *Slice) InitDefault() {
+}
+
+func (p *Slice) GetOffset() (v int64) {
+	return p.Offset
+}
+
+func (p *Slice) GetSize() (v int64) {
+	return p.Size
+}
+func (p *Slice) SetOffset(val int64) {
+	p.Offset = val
+}
+func (p *Slice) SetSize(val int64) {
+	p.Size = val
+}
+
+func (p *Slice) String() string {
+	if p == nil {
+		return "<nil>"
+	}
+	return fmt.Sprintf("Slice(%+v)", *p)
+}
+
+var fieldIDToName_Slice = map[int16]string{
+	1: "offset",
+	2: "size",
+}
+
 type ReadRequest struct {
-	Base       *Base   `thrift:"base,1" frugal:"1,default,Base" json:"base"`
-	ReadToken  string  `thrift:"read_token,2" frugal:"2,default,string" json:"read_token"`
-	Object     *Object `thrift:"object,3" frugal:"3,default,Object" json:"object"`
-	Version    string  `thrift:"version,4" frugal:"4,default,string" json:"version"`
-	Route      *Route  `thrift:"route,5" frugal:"5,default,Route" json:"route"`
-	Offset     int64   `thrift:"offset,6" frugal:"6,default,i64" json:"offset"`
-	Size       int64   `thrift:"size,7" frugal:"7,default,i64" json:"size"`
-	Kind       int32   `thrift:"kind,8" frugal:"8,default,i32" json:"kind"`
-	Queue      int32   `thrift:"queue,9" frugal:"9,default,i32" json:"queue"`
-	QueryId    string  `thrift:"query_id,10" frugal:"10,default,string" json:"query_id"`
-	DeadlineMs int64   `thrift:"deadline_ms,11" frugal:"11,default,i64" json:"deadline_ms"`
+	Base        *Base   `thrift:"base,1" frugal:"1,default,Base" json:"base"`
+	ReadToken   string  `thrift:"read_token,2" frugal:"2,default,string" json:"read_token"`
+	Object      *Object `thrift:"object,3" frugal:"3,default,Object" json:"object"`
+	Version     string  `thrift:"version,4" frugal:"4,default,string" json:"version"`
+	Route       *Route  `thrift:"route,5" frugal:"5,default,Route" json:"route"`
+	Offset      int64   `thrift:"offset,6" frugal:"6,default,i64" json:"offset"`
+	Size        int64   `thrift:"size,7" frugal:"7,default,i64" json:"size"`
+	Kind        int32   `thrift:"kind,8" frugal:"8,default,i32" json:"kind"`
+	Queue       int32   `thrift:"queue,9" frugal:"9,default,i32" json:"queue"`
+	QueryId     string  `thrift:"query_id,10" frugal:"10,default,string" json:"query_id"`
+	DeadlineMs  int64   `thrift:"deadline_ms,11" frugal:"11,default,i64" json:"deadline_ms"`
+	Traceparent *string `thrift:"traceparent,12,optional" frugal:"12,optional,string" json:"traceparent,omitempty"`
+	Packed      *Slice  `thrift:"packed,13,optional" frugal:"13,optional,Slice" json:"packed,omitempty"`
 }
 
 func NewReadRequest() *ReadRequest {
@@ -1003,6 +1043,24 @@ func (p *ReadRequest) GetQueryId() (v string) {
 func (p *ReadRequest) GetDeadlineMs() (v int64) {
 	return p.DeadlineMs
 }
+
+var ReadRequest_Traceparent_DEFAULT string
+
+func (p *ReadRequest) GetTraceparent() (v string) {
+	if !p.IsSetTraceparent() {
+		return ReadRequest_Traceparent_DEFAULT
+	}
+	return *p.Traceparent
+}
+
+var ReadRequest_Packed_DEFAULT *Slice
+
+func (p *ReadRequest) GetPacked() (v *Slice) {
+	if !p.IsSetPacked() {
+		return ReadRequest_Packed_DEFAULT
+	}
+	return p.Packed
+}
 func (p *ReadRequest) SetBase(val *Base) {
 	p.Base = val
 }
@@ -1036,6 +1094,12 @@ func (p *ReadRequest) SetQueryId(val string) {
 func (p *ReadRequest) SetDeadlineMs(val int64) {
 	p.DeadlineMs = val
 }
+func (p *ReadRequest) SetTraceparent(val *string) {
+	p.Traceparent = val
+}
+func (p *ReadRequest) SetPacked(val *Slice) {
+	p.Packed = val
+}
 
 func (p *ReadRequest) IsSetBase() bool {
 	return p.Base != nil
@@ -1047,6 +1111,14 @@ func (p *ReadRequest) IsSetObject() bool {
 
 func (p *ReadRequest) IsSetRoute() bool {
 	return p.Route != nil
+}
+
+func (p *ReadRequest) IsSetTraceparent() bool {
+	return p.Traceparent != nil
+}
+
+func (p *ReadRequest) IsSetPacked() bool {
+	return p.Packed != nil
 }
 
 func (p *ReadRequest) String() string {
@@ -1068,6 +1140,8 @@ var fieldIDToName_ReadRequest = map[int16]string{
 	9:  "queue",
 	10: "query_id",
 	11: "deadline_ms",
+	12: "traceparent",
+	13: "packed",
 }
 
 type ReadReply struct {

@@ -36,8 +36,9 @@ func openSharing(t *testing.T, at, name string) *sharing {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &sharing{store: e}
-	if s.Directory, err = placement.NewDirectory(t.Context(), e, placement.NewSettings(), placement.Options{}); err != nil {
+	s, settings := &sharing{store: e}, placement.NewSettings()
+	settings.HeartbeatTimeoutMS.Store(3_600_000) // who has reported is alive, however late the next look at it is
+	if s.Directory, err = placement.NewDirectory(t.Context(), e, settings, placement.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	return s
