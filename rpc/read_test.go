@@ -133,14 +133,14 @@ func TestS17_AnOlderNodeReadsTheRightBytesOfAPackedFile(t *testing.T) {
 	file := &block.Slice{Offset: 1000, Size: 100}
 	for _, c := range []struct{ offset, size, from, n int64 }{{0, -1, 1000, 100}, {90, 500, 1090, 10}, {100, -1, 1100, 0}, {5, 7, 1005, 7}} {
 		r := &block.Read{Object: block.Object{Bucket: "b", Key: "a"}, Packed: file, Offset: c.offset, Size: c.size}
-		guestOf(t, "").Read(within5s(t), addr, r, make([]byte, 4096)) // its peer hangs up
+		guestOf(t, "").Read(inTime(t), addr, r, make([]byte, 4096)) // its peer hangs up
 		if got := <-asked; got.Offset != c.from || got.Size != c.n || got.Packed.Offset != 1000 || got.Packed.Size != 100 {
 			t.Errorf("%+v asks for %d bytes at %d (%v)", c, got.Size, got.Offset, got.Packed)
 		}
 	}
 	for _, wrong := range []block.Slice{{Offset: -1, Size: 5}, {Offset: 5, Size: 2}, {Offset: math.MaxInt64, Size: 9}, {Size: -1}} {
 		r := &block.Read{Object: block.Object{Bucket: "b", Key: "a"}, Packed: &wrong, Offset: 3, Size: 1}
-		if _, err := guestOf(t, "").Read(within5s(t), addr, r, make([]byte, 9)); !errors.Is(err, block.ErrRange) {
+		if _, err := guestOf(t, "").Read(inTime(t), addr, r, make([]byte, 9)); !errors.Is(err, block.ErrRange) {
 			t.Errorf("%+v: %v", wrong, err)
 		}
 	}
@@ -165,7 +165,7 @@ func TestSE05_WhatIsOnItsWayToCallersOfReadIsBounded(t *testing.T) {
 	call := func(group, query string) error {
 		c := startClient(t, ClientOptions{Identity: NewIdentity(block.Node{GroupID: group}, "", "")}, &memory{})
 		r := &block.Read{Object: block.Object{Bucket: "b", Key: "a"}, Size: 4 * testBlock, QueryID: query}
-		_, err := c.Read(within5s(t), addr, r, make([]byte, 4*testBlock))
+		_, err := c.Read(inTime(t), addr, r, make([]byte, 4*testBlock))
 		return err
 	}
 	first := make(chan error, 1)
