@@ -162,8 +162,8 @@ func Open(o Options) (*Cache, error) {
 		total += p.TotalBytes
 	}
 	scratch := &sync.Pool{New: func() any { return new([scratchSize]byte) }}
-	for i, p := range o.Paths {
-		v := newVolume(uint8(i), p, o)
+	for _, p := range o.Paths {
+		v := newVolume(p, o)
 		v.index, v.count, v.scratch = c.index, &c.count, scratch
 		sum += p.TotalBytes
 		end, _ := bits.Div64(uint64(sum), 0, uint64(total)+1)
