@@ -1,8 +1,11 @@
 package blockcache
 
 import (
+	"context"
 	"os"
+	"path/filepath"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -79,4 +82,102 @@ func TestLC15_WhoHangsAgainIsLeftAloneForLonger(t *testing.T) {
 		has(t, c, 4, 0, 64*kib)
 		_ = c.Close()
 	})
+}
+
+// What the disk has not given back counts: a start whose data file is larger on
+// disk than its blocks keeps to the capacity, though the disk fails to punch.
+func TestS52_WhatCannotBePunchedCounts(t *testing.T) {
+	dir := t.TempDir()
+	const capacity = 8 << 20
+	o := options(dir, capacity, 64*kib)
+	c := open(t, o)
+	for i := range 200 {
+		offer(c, i, 0, 64*kib, block.QueueNormal)
+	}
+	flush(t, c)
+	_ = c.Close()
+	if err := os.Remove(filepath.Join(dir, blocksName)); err != nil { // its blocks are lost
+		t.Fatal(err)
+	}
+	var failing atomic.Bool
+	failing.Store(true)
+	c = open(t, hook(o, hooked{punch: func(int64, int64) error {
+		if failing.Load() {
+			return syscall.EIO
+		}
+		return nil
+	}}))
+	for i := range 3000 {
+		offer(c, i, 1, 1*kib, block.QueueNormal)
+		if i%100 == 0 {
+			flush(t, c)
+		}
+	}
+	flush(t, c)
+	if got := allocated(t, dir); got > capacity {
+		t.Errorf("%d bytes on disk, the capacity is %d", got, capacity)
+	}
+	failing.Store(false)
+	if err := c.Clear(context.Background()); err != nil {
+		t.Log(err)
+	}
+	flush(t, c)
+	if got := allocated(t, dir); got > capacity/2 {
+		t.Errorf("%d bytes on disk when the disk works again, the capacity is %d", got, capacity)
+	}
+	invariants(t, c)
+}
+
+// A start after which there is much to erase is work and no sign of a disk that
+// hangs: it gets on with it.
+func TestLC15_MuchToEraseIsNoHungDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := options(t.TempDir(), 8<<20, 4*kib)
+		c := open(t, o)
+		for i := range 1700 {
+			offer(c, i, 0, 4*kib, block.QueueNormal)
+		}
+		flush(t, c)
+		_ = c.Close()
+		o.Paths[0].TotalBytes, o.IOTimeout = 4<<20, 0
+		c = open(t, SlowWrites(o, 20*time.Millisecond))
+		time.Sleep(time.Minute)
+		if m := c.Metrics(); m.Outs != 0 || m.Blocks < 500 {
+			t.Errorf("taken out %d times, %d blocks", m.Outs, m.Blocks)
+		}
+		_ = c.Close()
+	})
+}
+
+// A start with less capacity forgets what lay behind it, in however many slots,
+// and keeps to the new one on every path.
+func TestS52_CapacityMayBecomeMuchSmaller(t *testing.T) {
+	for _, part := range []int64{2, 3, 8} {
+		dir := t.TempDir()
+		o := options(dir, 16<<20, 4*kib)
+		c := open(t, o)
+		for i := range 6000 { // most have less than a block, so that there are many slots
+			offer(c, i, 0, 4*kib>>(i%4), block.QueueNormal)
+		}
+		flush(t, c)
+		_ = c.Close()
+		capacity := o.Paths[0].TotalBytes / part
+		o.Paths[0].TotalBytes = capacity
+		for range 2 {
+			c = open(t, o)
+			flush(t, c)
+			if got := allocated(t, dir); got > capacity {
+				t.Errorf("1/%d: %d bytes on disk after the start, the capacity is %d", part, got, capacity)
+			}
+			for i := range 3000 {
+				offer(c, i, 1, 4*kib>>(i%4), block.QueueNormal)
+			}
+			flush(t, c)
+			if got := allocated(t, dir); got > capacity {
+				t.Errorf("1/%d: %d bytes on disk, the capacity is %d", part, got, capacity)
+			}
+			invariants(t, c)
+			_ = c.Close()
+		}
+	}
 }
