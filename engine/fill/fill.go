@@ -109,6 +109,7 @@ func (s *Server) ServeBlocks(ctx context.Context, from block.Node, f *block.Fetc
 		reply.Waited = time.Since(began)
 		return
 	}
+	until := time.Now().Add(s.limit())
 	switch {
 	case !s.mayFill():
 		if f.Fill {
@@ -120,7 +121,7 @@ func (s *Server) ServeBlocks(ctx context.Context, from block.Node, f *block.Fetc
 		}
 		fallthrough
 	default:
-		s.share(ctx, f, reply, base)
+		s.share(ctx, until, f, reply, base)
 	}
 	s.settle(reply)
 }

@@ -2,6 +2,8 @@ package fill
 
 import (
 	"context"
+	"slices"
+	"time"
 
 	"headstart/engine/block"
 )
@@ -13,18 +15,22 @@ import (
 // storage is slow, GETs it once and not once a node (BP-09). A share costs no
 // slot and starts nothing, and like a fill it joins only what reads object
 // storage itself, so that no two nodes wait for each other (S34).
-func (s *Server) share(ctx context.Context, f *block.Fetch, reply *block.Reply, base block.ID) {
+// What is still to come at until has timed out (S33).
+func (s *Server) share(ctx context.Context, until time.Time, f *block.Fetch, reply *block.Reply, base block.ID) {
+	if !slices.ContainsFunc(reply.Answers, lacking) {
+		return
+	}
 	if !reply.Meta.Known() || base != block.BaseID(f.Object, reply.Meta.Version) {
 		return // the bytes would not be of the object that the reply speaks of
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.limit())
+	ctx, cancel := context.WithDeadline(ctx, until)
 	defer cancel()
 	defer context.AfterFunc(s.ctx, cancel)()
 	for i := range reply.Answers {
 		a := &reply.Answers[i]
 		id := base.At(a.Index)
 		switch {
-		case a.Status != block.StatusNotFound && a.Status != block.StatusFillRejected:
+		case !lacking(*a):
 		case !f.Wait:
 			if s.Engine.Getting(id) {
 				a.Status = block.StatusFilling
@@ -33,6 +39,11 @@ func (s *Server) share(ctx context.Context, f *block.Fetch, reply *block.Reply, 
 			s.await(ctx, a, id)
 		}
 	}
+}
+
+// lacking: the block is neither here nor about to be filled.
+func lacking(a block.Answer) bool {
+	return a.Status == block.StatusNotFound || a.Status == block.StatusFillRejected
 }
 
 // await answers one block when its GET has ended; without one its answer stays.
