@@ -67,14 +67,13 @@ bench-cold: build ## measure reads of cold data: time, GETs and money with and w
 
 # What is measured of other programs needs them: Debian's packages, if this is
 # Debian and we may install them. What is missing is said, not passed over.
-rivals: build ## measure rivals beside ours: look-up, peer hop, HTTP hits (a module of its own)
+rivals: build ## measure rivals beside ours: look-up, peer hop, HTTP hits, cold and warm reads (a module of its own)
 	$(RESULTS) -section "Rivals: look-up" -command "make rivals" -- $(GO) -C bench/rivals run ./caches
 	$(RESULTS) -section "Rivals: peer hop" -command "make rivals" -- $(GO) -C bench/rivals run ./peers
-ifneq ($(wildcard bench/rivals/hits),)
 	for p in wrk nginx varnishd; do command -v $$p >/dev/null || missing=1; done; test -z "$$missing" || \
 		{ apt-get update -qq && apt-get install -y -qq --no-install-recommends wrk nginx varnish; } >/dev/null
 	$(RESULTS) -section "Rivals: HTTP hits" -command "make rivals" -- $(GO) -C bench/rivals run ./hits
-endif
+	$(RESULTS) -section "Rivals: cold and warm reads" -command "make rivals" -- $(GO) -C bench/rivals run ./reads
 
 limits: ## measure what this machine can do at most: memory, loopback, disk
 	$(RESULTS) -section "Limits of the machine" -command "make limits" -- $(GO) run ./bench/limits $(ARGS)

@@ -3,6 +3,7 @@
 package blockcache
 
 import (
+	"bytes"
 	"fmt"
 	"runtime/debug"
 	"syscall"
@@ -76,12 +77,15 @@ func (a *arena) tailOf(lent []byte) (tail uint32) {
 			tail = 0
 		}
 	}()
-	for n := len(lent); n > 0; n-- {
-		if lent[n-1] != 0 {
-			return uint32(n) + 1
-		}
+	var zeros [512]byte // as much at once, because a byte at a time takes longer than the copy
+	n := len(lent)
+	for n >= len(zeros) && bytes.Equal(lent[n-len(zeros):n], zeros[:]) {
+		n -= len(zeros)
 	}
-	return 1
+	for n > 0 && lent[n-1] == 0 {
+		n--
+	}
+	return uint32(n) + 1
 }
 
 func (a *arena) close() error { return syscall.Munmap(a.mapped) }

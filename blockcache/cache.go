@@ -35,6 +35,9 @@ type Entry struct {
 	Meta   block.Meta
 	ID     block.ID
 	Queue  block.Queue
+	// Route is what the object was read for when its first block came. A tablet is
+	// remembered, over restarts too; other routes are not.
+	Route block.Route
 	// Fill: the block was brought for another node, and counts against the quota
 	// of fills (S35).
 	Fill bool
@@ -159,8 +162,8 @@ func Open(o Options) (*Cache, error) {
 		total += p.TotalBytes
 	}
 	scratch := &sync.Pool{New: func() any { return new([scratchSize]byte) }}
-	for i, p := range o.Paths {
-		v := newVolume(uint8(i), p, o)
+	for _, p := range o.Paths {
+		v := newVolume(p, o)
 		v.index, v.count, v.scratch = c.index, &c.count, scratch
 		sum += p.TotalBytes
 		end, _ := bits.Div64(uint64(sum), 0, uint64(total)+1)
@@ -361,9 +364,9 @@ func (c *Cache) DropObject(base block.ID, blocks uint64) {
 	}
 }
 
-// Objects yields every object that the cache has blocks of and knows by name.
-// One that lies on several paths comes several times.
-func (c *Cache) Objects(yield func(block.Object, block.Meta) bool) {
+// Objects yields every object that the cache has blocks of and knows by name: its
+// Object, Meta and Route. One that lies on several paths comes several times.
+func (c *Cache) Objects(yield func(Entry) bool) {
 	if c.closed.Load() {
 		return
 	}

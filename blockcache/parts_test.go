@@ -159,16 +159,17 @@ func FuzzRecord(f *testing.F) {
 }
 
 func FuzzDescription(f *testing.F) {
-	f.Add(describe(object(1), meta(1)), uint64(0))
-	f.Add(describe(block.Object{}, block.Meta{}), uint64(1))
+	f.Add(describe(&Entry{Object: object(1), Meta: meta(1)}), uint64(0))
+	f.Add(describe(&Entry{}), uint64(1))
+	f.Add(describe(&Entry{Object: object(1), Meta: block.Meta{Size: 7}, Route: block.TabletRoute(1 << 62)}), uint64(1))
 	f.Fuzz(func(t *testing.T, b []byte, hi uint64) {
-		o, m, ok := parseDescription(b, objectKey{hi: hi})
-		if ok && keyOf(block.BaseID(o, m.Version)).hi != hi {
-			t.Errorf("%v was taken for another object", o)
+		e, ok := parseDescription(b, objectKey{hi: hi})
+		if ok && keyOf(block.BaseID(e.Object, e.Meta.Version)).hi != hi {
+			t.Errorf("%v was taken for another object", e.Object)
 		}
-		key := keyOf(block.BaseID(o, m.Version))
-		if o2, m2, ok := parseDescription(describe(o, m), key); !ok || o2 != o || m2 != m {
-			t.Errorf("%+v %+v became %+v %+v (%v)", o, m, o2, m2, ok)
+		key := keyOf(block.BaseID(e.Object, e.Meta.Version))
+		if again, ok := parseDescription(describe(&e), key); !ok || again != e {
+			t.Errorf("%+v became %+v (%v)", e, again, ok)
 		}
 	})
 }

@@ -176,49 +176,62 @@ func (c *cell) decode(b []byte) bool {
 	return true
 }
 
-// describe encodes what the cells of an object hold together.
-func describe(o block.Object, m block.Meta) []byte {
+// describe encodes what the cells of an object hold together. What stands behind
+// the size may be missing; who does not know of it leaves the rest alone.
+func describe(e *Entry) []byte {
+	o, m := &e.Object, &e.Meta
 	var b []byte
 	for _, s := range [...]string{o.Store, o.Bucket, o.Key, string(m.Version), m.ETag, m.ContentType} {
 		b = binary.AppendUvarint(b, uint64(len(s)))
 		b = append(b, s...)
 	}
 	b = binary.AppendVarint(b, m.Size)
-	if !m.Modified.IsZero() {
+	tablet := e.Route.Kind == block.RouteTablet
+	if tablet || !m.Modified.IsZero() {
 		b = binary.AppendVarint(b, m.Modified.Unix())
 		b = binary.AppendUvarint(b, uint64(m.Modified.Nanosecond()))
+	}
+	if tablet {
+		b = binary.AppendUvarint(b, e.Route.ID)
 	}
 	return b
 }
 
 // parseDescription reads a description of the object with the given key, and
 // refuses one of any other object.
-func parseDescription(b []byte, key objectKey) (o block.Object, m block.Meta, ok bool) {
+func parseDescription(b []byte, key objectKey) (e Entry, ok bool) {
 	var parts [6]string
 	for i := range parts {
 		n, used := binary.Uvarint(b)
 		if used <= 0 || n > uint64(len(b)-used) {
-			return o, m, false
+			return e, false
 		}
 		parts[i], b = string(b[used:used+int(n)]), b[used+int(n):]
 	}
-	o = block.Object{Store: parts[0], Bucket: parts[1], Key: parts[2]}
-	m = block.Meta{Version: block.Version(parts[3]), ETag: parts[4], ContentType: parts[5]}
+	e.Object = block.Object{Store: parts[0], Bucket: parts[1], Key: parts[2]}
+	e.Meta = block.Meta{Version: block.Version(parts[3]), ETag: parts[4], ContentType: parts[5]}
 	size, used := binary.Varint(b)
 	if used <= 0 {
-		return o, m, false
+		return e, false
 	}
-	m.Size, b = size, b[used:]
+	e.Meta.Size, b = size, b[used:]
 	if len(b) > 0 {
 		sec, used := binary.Varint(b)
 		if used <= 0 {
-			return o, m, false
+			return e, false
 		}
 		nsec, more := binary.Uvarint(b[used:])
 		if more <= 0 || nsec >= 1e9 {
-			return o, m, false
+			return e, false
 		}
-		m.Modified = time.Unix(sec, int64(nsec)).UTC()
+		e.Meta.Modified, b = time.Unix(sec, int64(nsec)).UTC(), b[used+more:]
 	}
-	return o, m, keyOf(block.BaseID(o, m.Version)) == key
+	if len(b) > 0 {
+		id, used := binary.Uvarint(b)
+		if used <= 0 {
+			return e, false
+		}
+		e.Route = block.Route{Kind: block.RouteTablet, ID: id}
+	}
+	return e, keyOf(block.BaseID(e.Object, e.Meta.Version)) == key
 }

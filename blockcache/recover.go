@@ -7,8 +7,6 @@ import (
 	"os"
 	"runtime"
 	"slices"
-
-	"headstart/engine/block"
 )
 
 // scanSize is how much metadata is read at once, in bytes: a whole number of
@@ -345,7 +343,7 @@ func cutTo(f file, end int64) error {
 
 // eachObject yields what the volume knows of the objects that it has blocks
 // of. It answers false when the caller has had enough.
-func (v *volume) eachObject(yield func(block.Object, block.Meta) bool) bool {
+func (v *volume) eachObject(yield func(Entry) bool) bool {
 	v.mu.Lock()
 	down := v.mu.down || !v.mu.opened
 	var objects file
@@ -368,8 +366,8 @@ func (v *volume) eachObject(yield func(block.Object, block.Meta) bool) bool {
 		if !held || !d.whole() {
 			continue
 		}
-		o, m, ok := parseDescription(slices.Concat(d.parts...), key)
-		if ok && !yield(o, m) {
+		e, ok := parseDescription(slices.Concat(d.parts...), key)
+		if ok && !yield(e) {
 			return false
 		}
 	}

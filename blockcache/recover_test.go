@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"log/slog"
-	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -25,7 +24,13 @@ func crashed(t *testing.T, dir string) string {
 	return to
 }
 
-func objects(c *Cache) map[block.Object]block.Meta { return maps.Collect(c.Objects) }
+func objects(c *Cache) map[block.Object]block.Meta {
+	all := make(map[block.Object]block.Meta)
+	for e := range c.Objects {
+		all[e.Object] = e.Meta
+	}
+	return all
+}
 
 func TestS53_WarmAfterCloseAndAfterKill(t *testing.T) {
 	dir := t.TempDir()

@@ -68,6 +68,9 @@ func TestRR02_StartIsLinearAndKeepsNobodyWaiting(t *testing.T) {
 		for i, o := range all {
 			begin := processorTime(t)
 			c := open(t, o)
+			if err := c.AwaitLoaded(t.Context()); err != nil { // a busy machine may take longer than Open waits
+				t.Fatal(err)
+			}
 			took[i] = append(took[i], processorTime(t)-begin)
 			if n := c.Metrics().Blocks; n != [2]int{few, many}[i] {
 				t.Fatalf("%d blocks found", n)

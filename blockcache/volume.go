@@ -13,7 +13,6 @@ import (
 
 // volume is the part of the cache that lies in one directory.
 type volume struct {
-	number    uint8
 	dir       string
 	blockSize int64
 	capacity  int64 // bytes of disk, for everything
@@ -115,9 +114,9 @@ const (
 	noYield  = 1<<32 - 1
 )
 
-func newVolume(number uint8, p Path, o Options) *volume {
+func newVolume(p Path, o Options) *volume {
 	v := &volume{
-		number: number, dir: p.Dir, blockSize: o.blockSize(), capacity: p.TotalBytes, shares: p.shares(),
+		dir: p.Dir, blockSize: o.blockSize(), capacity: p.TotalBytes, shares: p.shares(),
 		log:  o.Logger,
 		wake: make(chan struct{}, 1), idle: make(chan struct{}),
 		stop: make(chan struct{}), kept: make(chan struct{}), tried: make(chan struct{}),

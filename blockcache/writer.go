@@ -331,7 +331,7 @@ func (v *volume) writeObject(j *job) error {
 	if known {
 		return nil
 	}
-	text := describe(j.entry.Object, j.entry.Meta)
+	text := describe(&j.entry)
 	parts := (len(text) + cellPayload - 1) / cellPayload
 	if parts > maxCells {
 		return errors.New("the description of the object is too long")

@@ -190,11 +190,12 @@ func New(o Options) (*Engine, error) {
 // LearnCached takes over what the cache knows of objects. New does so; whoever
 // opens the cache without waiting for all of it does so again when it is there.
 func (e *Engine) LearnCached() {
-	for obj, meta := range e.Cache.Objects {
+	for cached := range e.Cache.Objects {
 		// Learned before the restart, nobody knows when: what may change is looked at
 		// again before it is used.
-		if key := object.KeyOf(obj, meta.Version); e.objects.Get(key) == nil {
-			e.objects.Learn(key, meta, time.Time{})
+		key := object.KeyOf(cached.Object, cached.Meta.Version)
+		if e.objects.Get(key) == nil {
+			e.objects.Learn(key, cached.Meta, time.Time{}).NoteRoute(cached.Route, true)
 		}
 	}
 }

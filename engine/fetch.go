@@ -293,7 +293,7 @@ func (t *task) waste(piece block.Piece, size int64) {
 // keep offers a block to the cache, which takes a reference of its own or says no.
 func (t *task) keep(piece block.Piece) {
 	t.e.Cache.Offer(&blockcache.Entry{
-		Object: t.req.Object, Meta: t.known.Meta, ID: t.known.Base.At(piece.Index), Queue: t.req.Queue, Fill: t.req.ForPeer,
+		Object: t.req.Object, Meta: t.known.Meta, ID: t.known.Base.At(piece.Index), Queue: t.req.Queue, Route: t.req.Route, Fill: t.req.ForPeer,
 	}, piece.Buf)
 }
 

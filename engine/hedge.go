@@ -171,12 +171,6 @@ func (e *Engine) twinDelay() (time.Duration, bool) {
 	return e.getLatency.Quantile(getQuantile)
 }
 
-// storeIsSlow reports that most GETs are late at present.
-func (e *Engine) storeIsSlow() bool {
-	q, ok := e.getLatency.Quantile(0.5)
-	return ok && q >= lateGet
-}
-
 // observeGet remembers how long a GET took to bring its first block.
 func (e *Engine) observeGet(began time.Time) {
 	now := time.Now()

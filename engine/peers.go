@@ -457,11 +457,8 @@ func (p *peerLeg) Close() {
 	if p.aside && p.served.Load() == nil {
 		return
 	}
-	if p.allMissed() && (p.aside || p.mode.missed.Swap(true) || p.e.storeIsSlow()) {
-		// Another run of the same read has said so: it is one read in a row (S25). Or
-		// object storage is so slow that to ask peers costs nothing beside it, and what
-		// they lack now they will have soon (BP-09).
-		return
+	if p.allMissed() && (p.aside || p.mode.missed.Swap(true)) {
+		return // another run of the same read has said so: it is one read in a row (S25)
 	}
 	p.e.Table.Note(p.req.Route, p.mode.asked, p.results)
 }

@@ -10,6 +10,7 @@ import (
 	"flag"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -103,7 +104,9 @@ func fill(dir string, blocks int) (*blockcache.Cache, block.ID, error) {
 	if err != nil {
 		return nil, base, err
 	}
-	b := block.NewBuf(make([]byte, blockSize), nil)
+	data := make([]byte, blockSize)
+	_, _ = rand.NewChaCha8([32]byte{1}).Read(data) // never fails
+	b := block.NewBuf(data, nil)
 	b.Seal()
 	for i := range blocks {
 		cache.Offer(&blockcache.Entry{Object: o, Meta: block.Meta{Version: "v"}, ID: base.At(uint64(i))}, b)

@@ -53,7 +53,7 @@ func TestClusterGrows(t *testing.T) {
 	if err != nil || factor < 2 {
 		t.Skip("a measurement: GROW=10 go test -run ClusterGrows -v ./bench/grow")
 	}
-	base := scale{name: "1x", bes: 8, tablets: 64, objects: 640}
+	base := scale{name: "1x", bes: 8, tablets: 32, objects: 320}
 	worlds := []scale{base, base, base, base}
 	worlds[1].name, worlds[1].objects = fmt.Sprintf("%dx objects", factor), base.objects*factor
 	worlds[2].name, worlds[2].tablets = fmt.Sprintf("%dx tablets", factor), min(base.tablets*factor, base.objects)

@@ -20,7 +20,9 @@ import (
 const (
 	mib = 1 << 20
 	// large is more than the processor's caches hold.
-	large = 256 * mib
+	large = 128 * mib
+	// The names of ways that others are compared with.
+	smallCopy, largeCopy, cachedRead = "memcpy, 64 KiB of each MiB", "memcpy, 1 MiB after the other", "pread, 1 MiB after the other"
 	// aligned is what O_DIRECT wants buffers and offsets to be multiples of.
 	aligned = 4096
 )
@@ -28,18 +30,20 @@ const (
 // memory: copies out of the processor's cache and past it, and checksums.
 func memory(string) ([]way, func(), error) {
 	src, dst, at := make([]byte, large), make([]byte, mib), 0
+	next := func() int {
+		at = (at + mib) % large
+		return at
+	}
 	for i := range src {
 		src[i] = byte(i)
 	}
 	return []way{
-		{"memcpy, 64 KiB again and again", "out of the processor's cache", func() (int, error) { return copy(dst[:64<<10], src), nil }},
-		{"memcpy, 1 MiB of 256 MiB", "out of memory", func() (int, error) {
-			at = (at + mib) % large
-			return copy(dst, src[at:]), nil
-		}},
-		{"CRC32C, 1 MiB of 256 MiB", "what verifying costs at least", func() (int, error) {
-			at = (at + mib) % large
-			block.Checksum(src[at : at+mib])
+		{name: "memcpy, the same 64 KiB", note: "out of the processor's cache", move: func() (int, error) { return copy(dst[:64<<10], src), nil }},
+		{name: smallCopy, note: "of 128 MiB", move: func() (int, error) { return copy(dst[:64<<10], src[next():]), nil }},
+		{name: largeCopy, note: "of 128 MiB", move: func() (int, error) { return copy(dst, src[next():]), nil }},
+		{name: "CRC32C, 1 MiB after the other", note: "what verifying costs at least", move: func() (int, error) {
+			from := next()
+			block.Checksum(src[from : from+mib])
 			return mib, nil
 		}},
 	}, nil, nil
@@ -47,7 +51,7 @@ func memory(string) ([]way, func(), error) {
 
 // cached: blocks of the block cache that are in memory.
 func cached(dir string) ([]way, func(), error) {
-	const blocks = 128
+	const blocks = large / mib
 	path := filepath.Join(dir, "cache")
 	if err := os.Mkdir(path, 0o700); err != nil {
 		return nil, nil, err
@@ -85,8 +89,8 @@ func cached(dir string) ([]way, func(), error) {
 		}
 	}
 	return []way{
-		{"block cache, 64 KiB of each of 128 MiB", "look-up, pin, guarded copy; compare with memcpy", get(64 << 10)},
-		{"block cache, 1 MiB of 128 MiB", "the same", get(mib)},
+		{name: "block cache, 64 KiB of each block", note: "look-up, pin, guarded copy", move: get(64 << 10), of: smallCopy},
+		{name: "block cache, block after block", note: "of 1 MiB", move: get(mib), of: largeCopy},
 	}, stop, nil
 }
 
@@ -124,7 +128,7 @@ func network(string) ([]way, func(), error) {
 		}
 		return io.ReadFull(c, dst)
 	}
-	return []way{{"loopback TCP, 1 MiB a question", "one connection, both ends in this process", move}},
+	return []way{{name: "loopback TCP, 1 MiB a question", note: "one connection, both ends in this process", move: move}},
 		func() { _ = c.Close(); stop() }, nil
 }
 
@@ -151,8 +155,8 @@ func disk(dir string) ([]way, func(), error) {
 		return at
 	}
 	ways := []way{
-		{"pread, 1 MiB of 256 MiB", "out of the page cache", func() (int, error) { return f.ReadAt(dst, next()) }},
-		{"pwrite, 1 MiB, fdatasync every 64 MiB", "to the disk", func() (int, error) {
+		{name: cachedRead, note: "out of the page cache", move: func() (int, error) { return f.ReadAt(dst, next()) }, of: largeCopy},
+		{name: "pwrite, fdatasync every 64 MiB", note: "to the disk", move: func() (int, error) {
 			n, err := f.WriteAt(dst, next())
 			if at%(64*mib) == 0 {
 				err = errors.Join(err, syscall.Fdatasync(int(f.Fd())))
@@ -167,7 +171,9 @@ func disk(dir string) ([]way, func(), error) {
 	if err != nil {
 		return nil, stop, err
 	}
-	ways = append(ways, way{"pread past the page cache, 1 MiB", "the disk, one request at a time", func() (int, error) { return direct.ReadAt(dst, next()) }})
+	ways = append(ways, way{
+		name: "pread past the page cache", note: "the disk, one request of 1 MiB at a time", move: func() (int, error) { return direct.ReadAt(dst, next()) },
+	})
 	return ways, func() { _ = direct.Close(); stop() }, nil
 }
 

@@ -30,12 +30,14 @@ func rowsOf(out []byte) ([]*row, error) {
 			continue // the unit's description, or a line that is none of a benchmark
 		}
 		name, procs := result.Name.Parts()
-		full := strings.TrimPrefix(result.GetConfig("pkg"), "headstart/") + " " + string(name)
+		var text strings.Builder
+		text.WriteString(strings.TrimPrefix(result.GetConfig("pkg"), "headstart/") + " " + string(name))
 		for _, p := range procs {
 			if !bytes.HasPrefix(p, []byte("-")) {
-				full += string(p)
+				text.Write(p)
 			}
 		}
+		full := text.String()
 		one := byName[full]
 		if one == nil {
 			one = &row{name: full, values: make(map[string][]float64)}

@@ -77,8 +77,9 @@ type be struct {
 	agent         *agent
 	reporter      *reporter
 
-	// tolerance is how long its disk may keep the File Cache waiting, and how long
-	// a connection to a peer may take. It is 0, for the defaults, but in tests.
+	// tolerance is how long its disk may keep the File Cache waiting, and an FE who
+	// asks for the owner of an object, and how long a connection to a peer may take.
+	// It is 0, for the defaults, but in tests.
 	tolerance time.Duration
 
 	started time.Time

@@ -7,12 +7,10 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"net/http"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"text/tabwriter"
 	"time"
 
@@ -193,45 +191,14 @@ func (d *demo) readCold(ctx context.Context, nodes []string) (*tpch.Stats, error
 
 // readDirect is the share of one node without any cache: a GET for each read.
 func (d *demo) readDirect(ctx context.Context, node, nodes int) (s tpch.Stats, err error) {
-	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: tpch.ReaderCount}}
-	defer client.CloseIdleConnections()
+	direct := tpch.NewDirect(d.trace, d.contents, d.store.URL()+"/"+demoBucket+"/")
+	defer direct.Close()
 	for q := node; q < len(d.trace.Queries) && err == nil; q += nodes {
-		reads := d.trace.Queries[q].Reads
-		took, errs := make([]time.Duration, len(reads)), make([]error, tpch.ReaderCount)
-		var next atomic.Int64
-		var readers sync.WaitGroup
-		for i := range errs {
-			readers.Go(func() { // ends with the reads, or with ctx
-				for at := next.Add(1) - 1; int(at) < len(reads) && errs[i] == nil; at = next.Add(1) - 1 {
-					began := time.Now()
-					errs[i] = d.getDirect(ctx, client, reads[at])
-					took[at] = time.Since(began)
-				}
-			})
-		}
-		readers.Wait()
-		s.Latencies, err = append(s.Latencies, took...), errors.Join(errs...)
+		var took []time.Duration
+		took, err = direct.Run(ctx, d.trace.Queries[q].Reads)
+		s.Latencies = append(s.Latencies, took...)
 	}
 	return s, err
-}
-
-func (d *demo) getDirect(ctx context.Context, client *http.Client, r tpch.Read) error {
-	url := d.store.URL() + "/" + demoBucket + "/" + d.trace.Objects[r.Object].Key
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return err
-	}
-	req.Header.Set("Range", fmt.Sprintf("bytes=%d-%d", r.Offset, r.Offset+r.Length-1))
-	resp, err := client.Do(req)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	if err == nil && d.contents.Wrong(r, body) > 0 {
-		err = fmt.Errorf("%s: %s and wrong bytes", url, resp.Status)
-	}
-	return err
 }
 
 // printCold prints medians.

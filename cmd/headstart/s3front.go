@@ -26,7 +26,8 @@ func (b *be) newFront() (*s3.Front, error) {
 	}
 	if b.fes != nil {
 		owners := &owners{
-			fes: directory{b.fes}, settings: b.engine.Settings, table: b.table, peers: b.peers,
+			wait: max(placeTimeout, b.tolerance),
+			fes:  directory{b.fes}, settings: b.engine.Settings, table: b.table, peers: b.peers,
 			self: block.Addr{Host: b.conf.String("host"), Port: portOf(b.brpcLn)}, group: b.conf.String("compute_group_id"), log: b.log,
 		}
 		owners.mu.places = make(map[block.Route]place)

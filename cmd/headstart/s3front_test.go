@@ -144,3 +144,45 @@ func TestS14_WriteIsKnownToTheOwner(t *testing.T) {
 		}
 	}
 }
+
+// TestS18_AnyFrontAnswersAlike: the header of an object is the same at each BE,
+// those included that have learned of it from a peer, which does not tell all.
+func TestS18_AnyFrontAnswersAlike(t *testing.T) {
+	fake := httptest.NewServer(gofakes3.New(s3mem.New(), gofakes3.WithTimeSkewLimit(0)).Server())
+	t.Cleanup(fake.Close)
+	c := startCluster(t, map[string]string{"s3_endpoint": fake.URL, "s3_front_anonymous": "read"}, readers, readers, writers)
+	client := c.front(0, "a", "b")
+	if _, err := client.CreateBucket(t.Context(), &awss3.CreateBucketInput{Bucket: aws.String("bucket")}); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 6 {
+		key, text := fmt.Sprintf("new/%d", i), strings.Repeat("x", 1000+i)
+		if _, err := client.PutObject(t.Context(), &awss3.PutObjectInput{
+			Bucket: aws.String("bucket"), Key: &key, Body: strings.NewReader(text),
+			ContentType: aws.String("text/x-test"), Metadata: map[string]string{"color": "blue"},
+		}); err != nil {
+			t.Fatal(err)
+		}
+		var first string
+		for n := range c.bes {
+			resp, err := c.client.Get(fmt.Sprintf("http://127.0.0.1:%d/bucket/%s", c.bes[(i+n)%len(c.bes)].line.S3Port, key))
+			if err != nil {
+				t.Fatal(err)
+			}
+			body, err := io.ReadAll(resp.Body)
+			_ = resp.Body.Close() // it has been read
+			h := resp.Header
+			if err != nil || string(body) != text || h.Get("Content-Type") != "text/x-test" || h.Get("x-amz-meta-color") != "blue" {
+				t.Errorf("object %d: %d bytes, %v, header %v", i, len(body), err, h)
+			}
+			for _, own := range []string{"Date", "Age", "X-Headstart-Source", "X-Amz-Request-Id"} {
+				h.Del(own)
+			}
+			if said := fmt.Sprint(h); first == "" {
+				first = said
+			} else if said != first {
+				t.Errorf("object %d: one BE says %s, another %s", i, first, said)
+			}
+		}
+	}
+}

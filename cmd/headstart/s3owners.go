@@ -32,8 +32,10 @@ type owners struct {
 	peers    *rpc.Client
 	self     block.Addr
 	group    string
-	log      *slog.Logger
-	mu       struct {
+	// wait is placeTimeout, but in tests.
+	wait time.Duration
+	log  *slog.Logger
+	mu   struct {
 		sync.Mutex
 		places map[block.Route]place
 	}
@@ -57,7 +59,7 @@ func (o *owners) place(ctx context.Context, route block.Route) block.Addr {
 	if ok && now.Before(p.until) {
 		return p.owner
 	}
-	ctx, cancel := context.WithTimeout(ctx, placeTimeout)
+	ctx, cancel := context.WithTimeout(ctx, o.wait)
 	defer cancel()
 	asks := o.table.BeginLookup(route)
 	found, err := o.fes.Lookup(ctx, []block.Route{route})

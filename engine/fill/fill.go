@@ -99,10 +99,9 @@ func (s *Server) ServeBlocks(ctx context.Context, from block.Node, f *block.Fetc
 		return
 	}
 	began := time.Now()
-	var base block.ID
 	err := s.Queue.DoFor(ctx, from.GroupID, func(context.Context) {
 		reply.Waited = time.Since(began)
-		base = s.look(f, reply)
+		s.look(f, reply)
 	})
 	if err != nil {
 		s.refuse(f, reply, statusOf(err))
@@ -121,7 +120,7 @@ func (s *Server) ServeBlocks(ctx context.Context, from block.Node, f *block.Fetc
 		}
 		fallthrough
 	default:
-		s.share(ctx, until, f, reply, base)
+		s.share(ctx, until, f, reply)
 	}
 	s.settle(reply)
 }
@@ -157,14 +156,14 @@ func (s *Server) refuse(f *block.Fetch, reply *block.Reply, status block.Status)
 
 // look answers from the cache alone. The reader's version is a condition: a
 // node that knows another one does not have the block. A reader that knows none
-// gets the blocks of ours if we can tell that it is the present one. It returns
-// the id of block 0 of the version that it has looked for.
-func (s *Server) look(f *block.Fetch, reply *block.Reply) (base block.ID) {
+// gets the blocks of ours if we can tell that it is the present one.
+func (s *Server) look(f *block.Fetch, reply *block.Reply) {
 	reply.Meta = f.Meta
 	known := s.Engine.Known(f.Object, f.Meta.Version)
 	if f.Meta.Version == "" {
 		known = s.Engine.Current(f.Object, "")
 	}
+	var base block.ID
 	if known != nil && (f.Meta.Version == "" || f.Meta.Version == known.Meta.Version) {
 		reply.Meta, base = known.Meta, known.Base
 	} else {
@@ -193,7 +192,6 @@ func (s *Server) look(f *block.Fetch, reply *block.Reply) (base block.ID) {
 		}
 		reply.Answers = append(reply.Answers, answer)
 	}
-	return base
 }
 
 // settle counts the request by what it got.

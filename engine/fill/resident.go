@@ -47,8 +47,12 @@ func resident(l *block.Lease) error {
 type warm struct {
 	// slots have 32 bits of a block's id above the moment in which it was
 	// resident. Anyone writes; a reader takes it or leaves it.
-	slots [1 << 12]atomic.Uint64
+	slots [1 << warmBits]atomic.Uint64
 }
+
+// warmBits makes room, a quarter of a MiB, for more blocks than are sent in a
+// moment: two that share a slot are looked at each time.
+const warmBits = 15
 
 // moment is how long a look at a block's pages is good for, in seconds.
 const moment = 4
@@ -57,7 +61,7 @@ const moment = 4
 func (w *warm) resident(id block.ID, l *block.Lease) error {
 	h := (id.Lo ^ id.Index) * 0x9E3779B97F4A7C15
 	mark := h&^(1<<32-1) | uint64(uint32(time.Now().Unix()/moment))
-	slot := &w.slots[h>>20&(1<<12-1)]
+	slot := &w.slots[h>>(32-warmBits)&(1<<warmBits-1)]
 	if slot.Load() == mark {
 		return nil
 	}

@@ -54,3 +54,22 @@ func (n *node) files(t *testing.T) []string {
 	}
 	return names
 }
+
+// What is there is served without a thought of what is not.
+func TestBP09_WhatIsThereCostsNoMore(t *testing.T) {
+	inCluster(t, 1, func(c *cluster) {
+		n := c.nodes[0]
+		n.read(c, 0)
+		synctest.Wait()
+		f, reply, from := request(block.NewRun(0, 1), false), &block.Reply{}, block.Node{ID: "x"}
+		if allocs := testing.AllocsPerRun(100, func() {
+			n.server.ServeBlocks(t.Context(), from, f, reply)
+			if len(reply.Answers) != 1 || reply.Answers[0].Status != block.StatusData {
+				t.Fatal(told(reply))
+			}
+			reply.Release()
+		}); allocs > 1 { // the queue's closure
+			t.Errorf("%v allocations to serve a block that is there", allocs)
+		}
+	})
+}

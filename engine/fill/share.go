@@ -15,33 +15,31 @@ import (
 // storage is slow, GETs it once and not once a node (BP-09). A share costs no
 // slot and starts nothing, and like a fill it joins only what reads object
 // storage itself, so that no two nodes wait for each other (S34).
-// What is still to come at until has timed out (S33).
-func (s *Server) share(ctx context.Context, until time.Time, f *block.Fetch, reply *block.Reply, base block.ID) {
-	if !slices.ContainsFunc(reply.Answers, lacking) {
-		return
+// What has not come at until has timed out (S33).
+func (s *Server) share(ctx context.Context, until time.Time, f *block.Fetch, reply *block.Reply) {
+	if !slices.ContainsFunc(reply.Answers, lacking) || !reply.Meta.Known() {
+		return // all is there, or nobody knows what the object is
 	}
-	if !reply.Meta.Known() || base != block.BaseID(f.Object, reply.Meta.Version) {
-		return // the bytes would not be of the object that the reply speaks of
+	base := block.BaseID(f.Object, reply.Meta.Version)
+	if f.Wait {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, until)
+		defer cancel()
+		defer context.AfterFunc(s.ctx, cancel)()
 	}
-	ctx, cancel := context.WithDeadline(ctx, until)
-	defer cancel()
-	defer context.AfterFunc(s.ctx, cancel)()
 	for i := range reply.Answers {
 		a := &reply.Answers[i]
-		id := base.At(a.Index)
-		switch {
+		switch id := base.At(a.Index); {
 		case !lacking(*a):
-		case !f.Wait:
-			if s.Engine.Getting(id) {
-				a.Status = block.StatusFilling
-			}
-		default:
+		case f.Wait:
 			s.await(ctx, a, id)
+		case s.Engine.Getting(id):
+			a.Status = block.StatusFilling
 		}
 	}
 }
 
-// lacking: the block is neither here nor about to be filled.
+// lacking reports whether a block is neither there nor promised.
 func lacking(a block.Answer) bool {
 	return a.Status == block.StatusNotFound || a.Status == block.StatusFillRejected
 }

@@ -35,8 +35,8 @@ func (k *Known) share(id uint64) {
 		if found || len(list) == maxShared {
 			return
 		}
-		list = slices.Insert(slices.Clone(list), at, id)
-		if k.shared.CompareAndSwap(old, &list) {
+		longer := slices.Insert(slices.Clone(list), at, id) // of its own: who finds the tablet allocates nothing
+		if k.shared.CompareAndSwap(old, &longer) {
 			return
 		}
 	}

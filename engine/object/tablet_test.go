@@ -85,8 +85,10 @@ func TestS17S88_APackedObjectBelongsToAllTablets(t *testing.T) {
 	if n := len(*known.shared.Load()); n != maxShared {
 		t.Errorf("%d further tablets", n)
 	}
-	route := block.TabletRoute(7)
-	if n := testing.AllocsPerRun(100, func() { known.NoteRoute(route, true) }); n != 0 {
-		t.Errorf("%v allocations for what is known already", n)
+	for id := range int64(100) { // whichever of them came first
+		route := block.TabletRoute(id)
+		if n := testing.AllocsPerRun(10, func() { known.NoteRoute(route, true) }); n != 0 {
+			t.Fatalf("%v allocations for what is known already", n)
+		}
 	}
 }

@@ -164,7 +164,7 @@ func (s *Service) fromPeer(b *batch, c *copying, base block.ID, run block.Run) {
 // keep hands a block to the cache. A block that was paid for is worth waiting
 // for the disk.
 func (s *Service) keep(ctx context.Context, c *copying, id block.ID, buf *block.Buf) {
-	entry := blockcache.Entry{Object: c.Object, Meta: c.Meta, ID: id}
+	entry := blockcache.Entry{Object: c.Object, Meta: c.Meta, ID: id, Route: c.route}
 	for attempt := 0; attempt < attempts && !s.Cache.Offer(&entry, buf); attempt++ {
 		if s.rest(ctx, attempt) != nil {
 			return

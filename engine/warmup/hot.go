@@ -14,7 +14,7 @@ const (
 )
 
 // Hot returns what the cache has of tablets: of the files that were read for
-// them since the start.
+// them.
 func (s *Service) Hot(tablets []uint64) placement.HotReply {
 	want := make(map[uint64]bool, len(tablets))
 	for _, id := range tablets {

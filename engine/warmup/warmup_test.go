@@ -304,3 +304,29 @@ func TestWithoutACacheNothingIsWarm(t *testing.T) {
 		}
 	})
 }
+
+// TestS88_ARestartedNodeKnowsWhatItHasOfTablets: nobody has read anything since.
+func TestS88_ARestartedNodeKnowsWhatItHasOfTablets(t *testing.T) {
+	inWorld(t, 1, func(w *world) {
+		n := w.nodes[0]
+		n.read(w, 7, file(1), 0, 3)
+		n.read(w, 8, file(2), 2, 1)
+		if err := n.Cache.Flush(w.t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		want := n.Hot([]uint64{7})
+		n.end(t)
+		n = w.newNodeIn(n.addr, n.dir)
+		w.nodes[0] = n
+		if err := n.Cache.AwaitLoaded(w.t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		n.Engine.LearnCached()
+		if got := n.Hot([]uint64{7}); len(want.Objects) != 1 || !reflect.DeepEqual(got, want) {
+			t.Errorf("%+v, before the restart %+v", got, want)
+		}
+		if got := n.Hot([]uint64{7, 8}); len(got.Objects) != 2 {
+			t.Errorf("two tablets have %+v", got.Objects)
+		}
+	})
+}

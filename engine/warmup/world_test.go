@@ -59,6 +59,7 @@ type world struct {
 type node struct {
 	*Service
 	addr block.Addr
+	dir  string
 	// hots, greetings and fetches count what peers have asked.
 	hots, greetings, fetches atomic.Int64
 }
@@ -75,11 +76,7 @@ func inWorld(t *testing.T, n int, f func(w *world)) {
 		}
 		f(w)
 		for _, n := range w.nodes {
-			n.Close()
-			n.Engine.Close()
-			if err := n.Cache.Close(); err != nil {
-				t.Error(err)
-			}
+			n.end(t)
 		}
 		synctest.Wait()
 		if left := w.bufs.Load(); left != 0 {
@@ -88,11 +85,22 @@ func inWorld(t *testing.T, n int, f func(w *world)) {
 	})
 }
 
-func (w *world) newNode(addr block.Addr) *node {
+func (n *node) end(t *testing.T) {
+	n.Close()
+	n.Engine.Close()
+	if err := n.Cache.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func (w *world) newNode(addr block.Addr) *node { return w.newNodeIn(addr, w.t.TempDir()) }
+
+// newNodeIn starts a node with the File Cache that a folder has.
+func (w *world) newNodeIn(addr block.Addr, dir string) *node {
 	w.t.Helper()
-	n := &node{addr: addr}
+	n := &node{addr: addr, dir: dir}
 	cache, err := blockcache.Open(blockcache.Options{
-		Logger: slog.New(slog.DiscardHandler), BlockSize: testBlock, Paths: []blockcache.Path{{Dir: w.t.TempDir(), TotalBytes: 4 << 20}},
+		Logger: slog.New(slog.DiscardHandler), BlockSize: testBlock, Paths: []blockcache.Path{{Dir: dir, TotalBytes: 4 << 20}},
 	})
 	if err != nil {
 		w.t.Fatal(err)

@@ -167,7 +167,7 @@ func TestBP_SlowClientsCostABoundedAmount(t *testing.T) {
 	var all sync.WaitGroup
 	for i := range clients {
 		all.Go(func() { // ends with ctx; the front may have no memory for it now
-			for ctx.Err() == nil {
+			for again := time.NewTicker(time.Second); ctx.Err() == nil; <-again.C {
 				slowly(ctx, "http://"+w.addr+"/data/big", int64(i)*size/clients/mb*mb, reading)
 			}
 		})

@@ -6,6 +6,7 @@ import (
 	"io"
 	"log"
 	"log/slog"
+	"maps"
 	"net/http"
 	"strings"
 	"sync"
@@ -45,9 +46,7 @@ func (w *world) ask(path string, header ...string) (status int, body []byte, err
 func (b *bucketServer) short(rw http.ResponseWriter, r *http.Request) {
 	rec := &recorded{header: http.Header{}}
 	b.s3.ServeHTTP(rec, r)
-	for name, values := range rec.header {
-		rw.Header()[name] = values
-	}
+	maps.Copy(rw.Header(), rec.header)
 	rw.WriteHeader(rec.status)
 	_, _ = rw.Write(rec.body.Bytes()[:rec.body.Len()/2]) // the client may have gone
 	panic(http.ErrAbortHandler)
@@ -142,10 +141,14 @@ func TestOS03_RepliesThatDontFit(t *testing.T) {
 // TestOS07_NothingIsLogged: reads through the front leave no line in any log.
 func TestOS07_NothingIsLogged(t *testing.T) {
 	var lines lockedBuffer
-	old := slog.Default()
+	old, out, flags := slog.Default(), log.Writer(), log.Flags()
 	slog.SetDefault(slog.New(slog.NewTextHandler(&lines, nil)))
 	log.SetOutput(&lines)
-	t.Cleanup(func() { slog.SetDefault(old) })
+	t.Cleanup(func() {
+		slog.SetDefault(old)
+		log.SetOutput(out) // SetDefault has changed both
+		log.SetFlags(flags)
+	})
 	w := newWorld(t, options{front: func(o *Options) { o.Logger = slog.New(slog.NewTextHandler(&lines, nil)) }})
 	w.engine.ObjectStorageGetMaxBlocks.Store(1)
 	data := content("k", 1, 300*testBlock)
@@ -246,7 +249,7 @@ func TestOS13_ConnectionsAreReused(t *testing.T) {
 // TestOS15_SilentStore: a store that says nothing more, before or behind its first
 // byte, ends in an error within the time that a client may wait for a block.
 func TestOS15_SilentStore(t *testing.T) {
-	w := newWorld(t, options{front: func(o *Options) { o.BlockTimeout = 300 * time.Millisecond }})
+	w := newWorld(t, options{front: func(o *Options) { o.BlockTimeout = 2 * time.Second }})
 	data := content("k", 1, 5*testBlock)
 	w.put("k", data)
 	for _, begins := range []bool{false, true} {

@@ -1,7 +1,8 @@
 // Command hits measures cached answers over HTTP beside rivals: nginx that serves
-// files, nginx that caches (proxy_cache and slice), Varnish. Each server has one
-// core to itself and wrk the other; rounds are interleaved, and medians and ratios
-// are what counts. It installs nothing: what is missing is said and left out.
+// files (with sendfile and without), nginx that caches (proxy_cache and slice),
+// Varnish. Each server has one core to itself and wrk the other; rounds are
+// interleaved, and medians and ratios are what counts. It installs nothing: what is
+// missing is said and left out.
 //
 // Beside the rate stands the processor time of an answer, which other programs on
 // the machine disturb less.

@@ -45,11 +45,18 @@ func startAll(o options, dir, store string) (servers []*server, stop func(), err
 	if err != nil {
 		return servers, stop, errors.New("nginx is missing, which the other rivals read from as well (Debian package nginx)")
 	}
-	static, err := start(o, dir, "static.conf", "nginx static", fields{}, nginx, "-g", "daemon off;", "-c")
+	static, err := start(o, dir, "static.conf", "nginx static", fields{Name: "static", Sendfile: "on"}, nginx, "-g", "daemon off;", "-c")
 	if err != nil {
 		return servers, stop, err
 	}
 	servers = append(servers, static)
+	// sendfile lends the file's pages to the receiver, which a cache that writes over
+	// its blocks can't: what that is worth.
+	copies, err := start(o, dir, "static.conf", "nginx, no sendfile", fields{Name: "copies", Sendfile: "off"}, nginx, "-g", "daemon off;", "-c")
+	if err != nil {
+		return servers, stop, err
+	}
+	servers = append(servers, copies)
 	from := fields{Origin: static.addr}
 	from.OriginHost, from.OriginPort, _ = net.SplitHostPort(static.addr) // ours
 	proxy, err := start(o, dir, "proxy.conf", "nginx proxy_cache", from, nginx, "-g", "daemon off;", "-c")
@@ -72,7 +79,7 @@ func startAll(o options, dir, store string) (servers []*server, stop func(), err
 
 // fields are what the configurations leave open.
 type fields struct {
-	Dir, Port, Store, Origin, OriginHost, OriginPort string
+	Dir, Name, Port, Store, Origin, OriginHost, OriginPort, Sendfile string
 }
 
 // write fills in a configuration.
@@ -102,13 +109,14 @@ func start(o options, dir, file, name string, f fields, program string, args ...
 	s := &server{name: name, addr: ln.Addr().String()}
 	_, f.Port, _ = net.SplitHostPort(s.addr) // ours
 	f.Dir = dir
-	if err := errors.Join(ln.Close(), f.write(file, filepath.Join(dir, file))); err != nil {
+	path := filepath.Join(dir, f.Name+"-"+file)
+	if err := errors.Join(ln.Close(), f.write(file, path)); err != nil {
 		return nil, err
 	}
 	for i := range args {
 		args[i] = strings.ReplaceAll(args[i], "{{addr}}", s.addr)
 	}
-	s.cmd = pinned(o, program, append(args, filepath.Join(dir, file))...)
+	s.cmd = pinned(o, program, append(args, path)...)
 	var said bytes.Buffer
 	s.cmd.Stdout, s.cmd.Stderr = &said, &said
 	if err := s.cmd.Start(); err != nil {

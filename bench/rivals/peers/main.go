@@ -103,7 +103,7 @@ func compare(size, rounds, inFlight int, slice time.Duration, only string) error
 		return err
 	}
 	p := turns.Plan{
-		Title:  fmt.Sprintf("A block of %d bytes from another process, %d calls in flight", size, inFlight),
+		Title: fmt.Sprintf("A block of %d bytes from another process, %d calls in flight", size, inFlight),
 		// Processor time first: on a machine with few cores it bounds the calls, and
 		// what other programs take of it does not count.
 		Units:  []string{"CPU-µs/call, both sides", "µs/call"},

@@ -169,8 +169,8 @@ func (s *serving) http(size int) (way, error) {
 	}
 	return way{
 		name: "net/http", config: "HTTP/1.1, kept connections, Content-Length, read into the caller's buffer",
-		why: "it proves no token and admits everybody; and the bytes of large blocks begin at a multiple of a page of its stream, where ours " +
-			"begin behind a head of any length, which the kernel copies more slowly",
+		why: "it proves no token and admits everybody; of a large block nearly all is the kernel's copies, and its client takes 3 reads for 1 MiB, " +
+			"ours 6 (/proc/PID/io)",
 		open: func() (fetch, error) { return one, nil },
 	}, nil
 }
