@@ -175,7 +175,8 @@ func TestS18_AnyFrontAnswersAlike(t *testing.T) {
 			if err != nil || string(body) != text || h.Get("Content-Type") != "text/x-test" || h.Get("x-amz-meta-color") != "blue" {
 				t.Errorf("object %d: %d bytes, %v, header %v", i, len(body), err, h)
 			}
-			for _, own := range []string{"Date", "Age", "X-Headstart-Source", "X-Amz-Request-Id"} {
+			// This store tells the version of a bucket without versions to a HEAD only.
+			for _, own := range []string{"Date", "Age", "X-Headstart-Source", "X-Amz-Request-Id", "X-Amz-Version-Id"} {
 				h.Del(own)
 			}
 			if said := fmt.Sprint(h); first == "" {
