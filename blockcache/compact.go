@@ -1,10 +1,6 @@
 package blockcache
 
-import (
-	"time"
-
-	"headstart/engine/block"
-)
+import "headstart/engine/block"
 
 const (
 	// windowTries is how many holes are looked at for the cheapest window to
@@ -252,8 +248,8 @@ func (v *volume) giveMetadataRoom() {
 		if !v.cramped() {
 			return
 		}
-		v.busySince.Store(time.Now().UnixNano())
-		if v.trim() != nil {
+		v.getsOn()
+		if v.trimReserved() != nil {
 			v.writeFault()
 			return
 		}

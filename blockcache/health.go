@@ -66,7 +66,8 @@ func (v *volume) keep() {
 	tick := time.NewTicker(keepEvery)
 	defer tick.Stop()
 	care := upkeep{grown: time.Now()}
-	wait, retry, since := firstWait, time.Now(), time.Now()
+	// out: the keeper knows that the directory is out. A reader may have done that.
+	wait, retry, since, out := firstWait, time.Now(), time.Now(), v.isDown()
 	for {
 		select {
 		case <-v.stop:
@@ -77,13 +78,16 @@ func (v *volume) keep() {
 		if !v.isDown() {
 			v.examine()
 			v.tend(&care)
-			if v.isDown() {
-				if time.Since(since) > lastWait {
-					wait = firstWait
-				}
-				retry = time.Now().Add(wait)
-			}
+		}
+		if !v.isDown() {
 			continue
+		}
+		if !out {
+			out = true
+			if time.Since(since) > lastWait {
+				wait = firstWait
+			}
+			retry = time.Now().Add(wait)
 		}
 		if time.Now().Before(retry) || !v.shut() {
 			continue
@@ -94,7 +98,7 @@ func (v *volume) keep() {
 			retry = time.Now().Add(wait)
 			continue
 		}
-		since = time.Now()
+		since, out = time.Now(), false
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 	"os"
 	"runtime"
 	"slices"
-	"time"
 )
 
 // scanSize is how much metadata is read at once, in bytes: a whole number of
@@ -280,7 +279,7 @@ func scanCells(f file) (cellScan, error) {
 func (v *volume) adoptCellsLocked(found cellScan) {
 	t := &v.mu.objects
 	t.next = make([]uint32, found.high+1)
-	used := make([]bool, found.high+1)
+	used, high := make([]bool, found.high+1), uint32(0)
 	for key, d := range found.byKey {
 		v.mu.seq = max(v.mu.seq, d.seq)
 		ref, held := t.byKey[key]
@@ -290,40 +289,56 @@ func (v *volume) adoptCellsLocked(found cellScan) {
 		ref.cells = d.cells[0]
 		t.byKey[key] = ref
 		for i, c := range d.cells {
-			used[c] = true
+			used[c], high = true, max(high, c)
 			if i+1 < len(d.cells) {
 				t.next[c] = d.cells[i+1]
 			}
 		}
 	}
-	for c := found.high; c > 0; c-- {
+	t.next = t.next[:high+1]
+	for c := high; c > 0; c-- {
 		if !used[c] {
 			t.next[c], t.free = t.free, c
 		}
 	}
 }
 
-// adoptStep is how much of a data file is adopted at once, in bytes.
-const adoptStep = 4 << 30
+// diskStep is how much of a data file is reserved or given back at once, in
+// bytes: each step that ends shows that the disk gets on.
+const diskStep = 4 << 30
 
 // adoptData makes the disk blocks of the data file those of the tiles. It is the
-// writer's first job, because a start need not wait for the disk to do it.
+// writer's first job, because a start need not wait for the disk to do it. What
+// the disk does not give back counts as reserved, until it does.
 func (v *volume) adoptData() error {
 	v.mu.Lock()
-	reserved := v.mu.reserved
+	end := pages(int64(v.mu.space.frontier) * unit)
 	v.mu.Unlock()
-	for off := int64(0); off < reserved; off += adoptStep {
-		v.busySince.Store(time.Now().UnixNano())
-		if err := v.data.Reserve(off, min(adoptStep, reserved-off)); err != nil {
+	for off := int64(0); off < end; off += diskStep {
+		v.getsOn()
+		if err := v.data.Reserve(off, min(diskStep, end-off)); err != nil {
 			v.log.Warn("the disk has no room for what the cache holds", "dir", v.dir, "error", err)
 			break
 		}
 	}
-	v.busySince.Store(time.Now().UnixNano())
-	if rest := pages(v.capacity) - reserved; rest > 0 {
-		return v.data.Punch(reserved, rest)
+	return errors.Join(v.trim(pages(v.capacity)), v.trimMetadata())
+}
+
+// trimMetadata cuts off what lies behind the last record and the last cell that
+// there may be, as when the capacity was larger.
+func (v *volume) trimMetadata() error {
+	v.mu.Lock()
+	slots, cells := v.mu.space.high, v.mu.objects.high()
+	v.mu.Unlock()
+	return errors.Join(cutTo(v.blocks, recordOffset(slots+1)), cutTo(v.objects, cellOffset(cells+1)))
+}
+
+func cutTo(f file, end int64) error {
+	size, err := f.Size()
+	if err != nil || size <= end {
+		return err
 	}
-	return nil
+	return f.Truncate(end)
 }
 
 // eachObject yields what the volume knows of the objects that it has blocks

@@ -157,6 +157,13 @@ func newSlotTables(volumes []*volume) (segs []atomic.Pointer[segment]) {
 	return segs
 }
 
+// atRest reports whether slot n has a block whose record is on disk. It may be one
+// that was never usable: of a record of when the capacity was larger.
+func (t *slotTable) atRest(n uint32) bool {
+	g := t.segs[n>>segBits].Load()
+	return g != nil && g.slots[n&segMask].atRest()
+}
+
 // place returns where slot n is among the slots of all volumes.
 func (t *slotTable) place(n uint32) uint64 { return t.first + uint64(n) }
 

@@ -116,7 +116,7 @@ func (v *volume) write() {
 		batch, v.mu.jobs = v.mu.jobs, batch[:0]
 		closed := v.mu.closed
 		if len(batch) > 0 { // under the lock: who sees no jobs and nobody busy knows that nothing is left
-			v.busySince.Store(time.Now().UnixNano())
+			v.getsOn()
 		}
 		v.mu.Unlock()
 		if len(batch) == 0 {
@@ -127,7 +127,7 @@ func (v *volume) write() {
 			continue
 		}
 		for i := range batch {
-			v.busySince.Store(time.Now().UnixNano())
+			v.getsOn()
 			v.do(&batch[i], v.isDown())
 			batch[i] = job{}
 		}
@@ -137,6 +137,10 @@ func (v *volume) write() {
 		v.busySince.Store(0)
 	}
 }
+
+// getsOn notes that the writer is at its next step: a disk that keeps it there
+// does not answer.
+func (v *volume) getsOn() { v.busySince.Store(time.Now().UnixNano()) }
 
 // do carries out an order; with the directory out of use it only settles it.
 func (v *volume) do(j *job, down bool) {
@@ -150,25 +154,18 @@ func (v *volume) do(j *job, down bool) {
 			v.mu.Unlock()
 			break
 		}
-		for _, n := range j.list {
-			if v.slots.at(n).atRest() { // a block was moved there since
-				continue
-			}
-			if err := v.eraseRecord(n); err != nil {
-				v.writeFault()
-			}
-		}
+		v.erase(j.list)
 	case jobClear:
 		if down {
 			j.done <- errDown
 			break
 		}
-		j.done <- errors.Join(v.forget(), v.trim())
+		j.done <- errors.Join(v.forget(), v.trimReserved())
 	case jobTrim:
 		if down {
 			break
 		}
-		if err := v.trim(); err != nil {
+		if err := v.trimReserved(); err != nil {
 			v.writeFault()
 		}
 	case jobAdopt:
@@ -278,6 +275,20 @@ func (v *volume) writeRecord(n uint32, s *slot, seq uint64) error {
 	return err
 }
 
+// erase makes a restart forget the blocks of some slots.
+func (v *volume) erase(list []uint32) {
+	end, err := v.blocks.Size()
+	for _, n := range list {
+		if err == nil && recordOffset(n) >= end || v.slots.atRest(n) {
+			continue // there is no such record, or it is of a block that was moved there since
+		}
+		v.getsOn()
+		if err := v.eraseRecord(n); err != nil {
+			v.writeFault()
+		}
+	}
+}
+
 // eraseRecord makes a restart forget a block.
 func (v *volume) eraseRecord(n uint32) error {
 	var none [recordSize]byte
@@ -380,21 +391,34 @@ func (v *volume) forget() error {
 	return errors.Join(v.blocks.Truncate(headerSize), v.objects.Truncate(headerSize))
 }
 
-// trim gives the disk blocks behind the frontier back.
-func (v *volume) trim() error {
+// trimReserved gives the disk blocks behind the frontier back.
+func (v *volume) trimReserved() error {
 	v.mu.Lock()
-	from, to := pages(int64(v.mu.space.frontier)*unit), v.mu.reserved
+	end := v.mu.reserved
 	v.mu.Unlock()
-	if from >= to {
+	return v.trim(end)
+}
+
+// trim is trimReserved where there may be disk blocks up to end.
+func (v *volume) trim(end int64) error {
+	v.mu.Lock()
+	data := pages(int64(v.mu.space.frontier) * unit)
+	v.mu.Unlock()
+	if data >= end {
 		return nil
 	}
-	if err := v.data.Punch(from, to-from); err != nil {
-		return err
+	var err error
+	for err == nil && end > data {
+		from := max(data, end-diskStep)
+		v.getsOn()
+		if err = v.data.Punch(from, end-from); err == nil {
+			end = from
+		}
 	}
 	v.mu.Lock()
-	v.mu.reserved = from
-	v.mu.Unlock()
-	return nil
+	defer v.mu.Unlock()
+	v.mu.reserved = end
+	return err
 }
 
 // clear drops all blocks, from the disk too.

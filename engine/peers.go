@@ -457,7 +457,7 @@ func (p *peerLeg) Close() {
 	if p.aside && p.served.Load() == nil {
 		return
 	}
-	if p.allMissed() && p.mode.missed.Swap(true) {
+	if p.allMissed() && (p.aside || p.mode.missed.Swap(true)) {
 		return // another run of the same read has said so: it is one read in a row (S25)
 	}
 	p.e.Table.Note(p.req.Route, p.mode.asked, p.results)

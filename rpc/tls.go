@@ -97,14 +97,20 @@ func (t *TLS) SetEnabled(on bool) { t.enabled.Store(on) }
 func (t *TLS) SetAllowed(patterns []string) { t.allowed.Store(&patterns) }
 
 // Check reports whether the files can be used: an error names the file, and the
-// key of the configuration that names it. An expired certificate is one that
-// other nodes refuse.
+// key of the configuration that names it. A certificate that has expired, or does not
+// hold yet, is one that other nodes refuse.
 func (t *TLS) Check() error {
 	k, err := t.current()
-	if err == nil && time.Now().After(k.cert.Leaf.NotAfter) {
-		err = fmt.Errorf("peer_tls_cert_path: %s has expired on %v", t.opts.CertPath, k.cert.Leaf.NotAfter)
+	if err != nil {
+		return err
 	}
-	return err
+	switch leaf, now := k.cert.Leaf, time.Now(); {
+	case now.After(leaf.NotAfter):
+		return fmt.Errorf("peer_tls_cert_path: %s has expired on %v", t.opts.CertPath, leaf.NotAfter)
+	case now.Before(leaf.NotBefore):
+		return fmt.Errorf("peer_tls_cert_path: %s does not hold before %v", t.opts.CertPath, leaf.NotBefore)
+	}
+	return nil
 }
 
 // on reports whether connections have to be TLS; a nil TLS is off.
@@ -179,15 +185,29 @@ func (t *TLS) loadCert() (tls.Certificate, error) {
 	if err != nil {
 		return tls.Certificate{}, fmt.Errorf("%s: %w", key, err)
 	}
+	if err := checkCert(certPEM); err != nil {
+		return tls.Certificate{}, fmt.Errorf("%s: %s: %w", cert, t.opts.CertPath, err)
+	}
 	pair, err := tls.X509KeyPair(certPEM, keyPEM)
-	first, _ := pem.Decode(certPEM)
-	switch {
-	case err != nil && (first == nil || first.Type != "CERTIFICATE"):
-		return pair, fmt.Errorf("%s: %s does not begin with a certificate", cert, t.opts.CertPath)
-	case err != nil:
+	if err != nil {
 		return pair, fmt.Errorf("%s: %s is not the key of %s: %w", key, t.opts.KeyPath, t.opts.CertPath, err)
 	}
 	return pair, nil
+}
+
+// checkCert looks at the first certificate of a file, which is the node's own.
+func checkCert(file []byte) error {
+	for {
+		block, rest := pem.Decode(file)
+		if block == nil {
+			return errors.New("it holds no certificate")
+		}
+		if block.Type == "CERTIFICATE" {
+			_, err := x509.ParseCertificate(block.Bytes)
+			return err
+		}
+		file = rest
+	}
 }
 
 // config is for both sides: either shows its certificate and looks at the

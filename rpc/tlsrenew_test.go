@@ -109,7 +109,12 @@ func TestS65_FilesThatCantBeUsedAreNamed(t *testing.T) {
 			func(o *TLSOptions) string { return o.CAPath }},
 		"no certificate": {func(o *TLSOptions) { os.Remove(o.CertPath) }, []string{"peer_tls_cert_path", "no such file"},
 			func(o *TLSOptions) string { return o.CertPath }},
-		"garbage for a certificate": {func(o *TLSOptions) { write(o.CertPath, []byte("x")) }, []string{"peer_tls_cert_path", "begin with a certificate"},
+		"garbage for a certificate": {func(o *TLSOptions) { write(o.CertPath, []byte("x")) }, []string{"peer_tls_cert_path", "no certificate"},
+			func(o *TLSOptions) string { return o.CertPath }},
+		"a damaged certificate": {func(o *TLSOptions) {
+			write(o.CertPath, []byte("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"))
+		}, []string{"peer_tls_cert_path", "malformed certificate"}, func(o *TLSOptions) string { return o.CertPath }},
+		"a key for a certificate": {func(o *TLSOptions) { o.CertPath = o.KeyPath }, []string{"peer_tls_cert_path", "no certificate"},
 			func(o *TLSOptions) string { return o.CertPath }},
 		"a directory for a key": {func(o *TLSOptions) { o.KeyPath = t.TempDir() }, []string{"peer_tls_key_path", "is a directory"},
 			func(o *TLSOptions) string { return o.KeyPath }},
@@ -120,6 +125,9 @@ func TestS65_FilesThatCantBeUsedAreNamed(t *testing.T) {
 		"an expired certificate": {func(o *TLSOptions) {
 			*o = ca.sign(t, t.TempDir(), func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Minute) })
 		}, []string{"peer_tls_cert_path", "has expired"}, func(o *TLSOptions) string { return o.CertPath }},
+		"a certificate of tomorrow": {func(o *TLSOptions) {
+			*o = ca.sign(t, t.TempDir(), func(c *x509.Certificate) { c.NotBefore = time.Now().Add(time.Hour) })
+		}, []string{"peer_tls_cert_path", "does not hold before"}, func(o *TLSOptions) string { return o.CertPath }},
 	} {
 		o := ca.sign(t, t.TempDir(), nil)
 		c.spoil(&o)

@@ -108,6 +108,7 @@ func (s *Server) ServeBlocks(ctx context.Context, from block.Node, f *block.Fetc
 		reply.Waited = time.Since(began)
 		return
 	}
+	until := time.Now().Add(s.limit())
 	switch {
 	case !s.mayFill():
 		if f.Fill {
@@ -119,7 +120,7 @@ func (s *Server) ServeBlocks(ctx context.Context, from block.Node, f *block.Fetc
 		}
 		fallthrough
 	default:
-		s.share(ctx, f, reply)
+		s.share(ctx, until, f, reply)
 	}
 	s.settle(reply)
 }

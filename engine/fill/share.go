@@ -3,6 +3,7 @@ package fill
 import (
 	"context"
 	"slices"
+	"time"
 
 	"headstart/engine/block"
 )
@@ -14,14 +15,15 @@ import (
 // storage is slow, GETs it once and not once a node (BP-09). A share costs no
 // slot and starts nothing, and like a fill it joins only what reads object
 // storage itself, so that no two nodes wait for each other (S34).
-func (s *Server) share(ctx context.Context, f *block.Fetch, reply *block.Reply) {
+// What has not come at until has timed out (S33).
+func (s *Server) share(ctx context.Context, until time.Time, f *block.Fetch, reply *block.Reply) {
 	if !slices.ContainsFunc(reply.Answers, lacking) || !reply.Meta.Known() {
 		return // all is there, or nobody knows what the object is
 	}
 	base := block.BaseID(f.Object, reply.Meta.Version)
 	if f.Wait {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, s.limit())
+		ctx, cancel = context.WithDeadline(ctx, until)
 		defer cancel()
 		defer context.AfterFunc(s.ctx, cancel)()
 	}

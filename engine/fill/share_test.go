@@ -50,6 +50,26 @@ func TestBP09_S38_WhatIsBeingReadIsPromised(t *testing.T) {
 	}
 }
 
+// A request whose blocks are fills of others and GETs of this node's readers waits
+// for all of them together no longer than for one.
+func TestS33_BP09_OneTimeLimitForFillsAndShares(t *testing.T) {
+	inCluster(t, 1, func(c *cluster) {
+		n := c.nodes[0]
+		n.engine.Settings.ObjectStorageGetMaxBlocks.Store(1)
+		n.read(c, 19)
+		n.fills.SetLimit(1)
+		c.store.set(func(s *store) { s.mu.after = time.Minute })
+		go n.read(c, 5)
+		go c.ask(n, time.Minute, request(block.NewRun(4, 1), true)) // takes the slot
+		time.Sleep(time.Second)
+		got, took := c.ask(n, time.Minute, request(block.NewRun(4, 2), true))
+		if limit := time.Duration(n.settings.PeerServerCacheFillTimeoutMS.Load()) * time.Millisecond; took > limit {
+			t.Errorf("%s after %v, at most %v is allowed", got, took, limit)
+		}
+		c.store.set(func(s *store) { s.mu.after = 0 })
+	})
+}
+
 // cool puts the tablet of n into its cooldown, by reads of five blocks that
 // nobody has.
 func (c *cluster) cool(n *node, from int) {
