@@ -309,16 +309,19 @@ func (c *Cache) Offer(e *Entry, b *block.Buf) bool {
 		at.seg.unpin(at.token, onePin)
 		return true
 	}
-	if c.count.pending.Load()+int64(size) > c.queueBytes {
+	if !c.count.reserve(int64(size), c.queueBytes) {
 		c.count.queueFull.Add(1)
 		return false
 	}
 	h := hashID(e.ID)
-	if !c.volumeOf(h).offer(e, b, h) {
-		c.count.refused.Add(1)
-		return false
+	has, queued := c.volumeOf(h).offer(e, b, h)
+	if !queued {
+		c.count.pending.Add(-int64(size))
 	}
-	return true
+	if !has {
+		c.count.refused.Add(1)
+	}
+	return has
 }
 
 // volumeOf returns the volume that new blocks with this hash go to; volumes

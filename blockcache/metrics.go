@@ -15,6 +15,19 @@ type counters struct {
 	pending atomic.Int64
 }
 
+// reserve adds n to pending unless that makes it more than bound.
+func (c *counters) reserve(n, bound int64) bool {
+	for {
+		was := c.pending.Load()
+		if was+n > bound {
+			return false
+		}
+		if c.pending.CompareAndSwap(was, was+n) {
+			return true
+		}
+	}
+}
+
 // stripedCounter has a cache line to itself.
 type stripedCounter struct {
 	atomic.Uint64

@@ -41,12 +41,13 @@ const (
 )
 
 // offer takes a block in if there is room, and leaves the writing to the
-// writer. It reports whether the block is in the cache now.
-func (v *volume) offer(e *Entry, b *block.Buf, h uint64) bool {
+// writer. It reports whether the cache has the block now, and whether the writer
+// will take its bytes out of what is pending.
+func (v *volume) offer(e *Entry, b *block.Buf, h uint64) (has, queued bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.mu.closed || v.mu.down || v.mu.limited {
-		return false
+		return false, false
 	}
 	v.liftCeilingLocked()
 	w := wish{units: unitsOf(len(b.Bytes())), queue: e.Queue, fill: e.Fill}
@@ -54,7 +55,7 @@ func (v *volume) offer(e *Entry, b *block.Buf, h uint64) bool {
 	n := v.takeLocked(w, victim)
 	if n == 0 {
 		v.count.noRoom.Add(1)
-		return false
+		return false, false
 	}
 	s := v.slots.at(n)
 	s.id, s.size, s.crc, s.queue, s.born = e.ID, uint32(len(b.Bytes())), b.CRC(), e.Queue, v.mu.age
@@ -69,7 +70,7 @@ func (v *volume) offer(e *Entry, b *block.Buf, h uint64) bool {
 		v.slots.letGo(n)
 		s.state.Store(slotVacant)
 		v.mu.space.breakPromise(n)
-		return true
+		return true, false
 	}
 	if e.Fill {
 		v.mu.policy.insertFill(n)
@@ -78,9 +79,8 @@ func (v *volume) offer(e *Entry, b *block.Buf, h uint64) bool {
 	}
 	v.mu.objects.hold(keyOf(e.ID), 1)
 	v.mu.bytes += int64(s.size)
-	v.count.pending.Add(int64(s.size))
 	v.pushLocked(job{kind: jobWrite, n: n, buf: b, entry: *e})
-	return true
+	return true, true
 }
 
 // setPending sets or, with nil, forgets the bytes of a block on its way.
