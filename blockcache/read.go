@@ -126,9 +126,7 @@ func (v *volume) readCold(off int64, n int, each func([]byte)) error {
 	default:
 		return block.ErrBusy
 	}
-	// The disk may be ahead: on a busy machine each of the two would wait for a
-	// processor at every piece.
-	pieces, stop := make(chan piece, min((n+scratchSize-1)/scratchSize, maxAhead)), make(chan struct{})
+	pieces, stop := make(chan piece, 1), make(chan struct{})
 	defer close(stop)
 	// The file is taken along: a late answer may come when v has others.
 	go v.readPieces(v.data, off, n, pieces, stop) // until n bytes, an error, or stop

@@ -109,9 +109,7 @@ type volume struct {
 const (
 	scratchSize  = 128 << 10
 	maxColdReads = 256
-	// maxAhead is how many pieces a cold read may have read that nobody has taken.
-	maxAhead = 8
-	noYield  = 1<<32 - 1
+	noYield      = 1<<32 - 1
 )
 
 func newVolume(p Path, o Options) *volume {
