@@ -26,7 +26,7 @@ func (e *Engine) Hit(req *block.Read, known *object.Known) (v block.View, ok boo
 	}
 	v = block.View{Lease: lease, Source: block.SourceLocal}
 	v.From, v.To = e.cut(rng, rng.First)
-	known.NoteRoute(req.Route, req.Packed != nil)
+	known.NoteRoute(req.Route, false)
 	e.growth.Used(known.Base, rng.First)
 	e.count.local.Add(1, 1, int64(v.To-v.From))
 	if req.QueryID != "" {
