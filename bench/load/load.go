@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"headstart/bench/latency"
+	"headstart/bench/s3law"
 )
 
 // Door is one way into a cluster. Many goroutines use it at once.
@@ -159,7 +160,7 @@ func (r *run) work(ctx context.Context) {
 	dst := make([]byte, r.Work.longest())
 	for ctx.Err() == nil {
 		number, due, ok := r.next()
-		if !ok || !sleepUntil(ctx, due) {
+		if !ok || !s3law.SleepUntil(ctx, due) {
 			return
 		}
 		began := time.Now()
@@ -247,20 +248,4 @@ func (r *run) progress() Progress {
 	}
 	r.mu.lately.Reset()
 	return p
-}
-
-// sleepUntil reports whether t came before ctx ended.
-func sleepUntil(ctx context.Context, t time.Time) bool {
-	wait := time.Until(t)
-	if wait <= 0 {
-		return ctx.Err() == nil
-	}
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

@@ -58,7 +58,7 @@ func (i *Injector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !i.off.Load() {
 		first := i.law.FirstByte(i.drawn.Add(1) - 1)
 		out.start = time.Now().Add(first)
-		if !sleepUntil(out.ctx, out.start) {
+		if !SleepUntil(out.ctx, out.start) {
 			return
 		}
 	}
@@ -92,7 +92,7 @@ func (b *body) Write(p []byte) (int, error) {
 	for done < len(p) {
 		piece := p[done:min(done+paceBytes, len(p))]
 		due := b.start.Add(b.injector.law.Body(b.sent + int64(len(piece))))
-		if !sleepUntil(b.ctx, due) {
+		if !SleepUntil(b.ctx, due) {
 			return done, b.ctx.Err()
 		}
 		n, err := b.write(piece)
@@ -113,8 +113,8 @@ func (b *body) write(p []byte) (int, error) {
 	return n, err
 }
 
-// sleepUntil reports whether t came before ctx ended.
-func sleepUntil(ctx context.Context, t time.Time) bool {
+// SleepUntil waits for t and reports whether it came before ctx ended.
+func SleepUntil(ctx context.Context, t time.Time) bool {
 	wait := time.Until(t)
 	if wait <= 0 {
 		return ctx.Err() == nil
