@@ -15,12 +15,12 @@ import (
 	"net"
 	"os"
 	"runtime"
-	"syscall"
 	"time"
 
 	"github.com/cloudwego/kitex/pkg/remote/trans/gonet"
 	"github.com/cloudwego/kitex/server"
 
+	"headstart/bench/turns"
 	"headstart/blockcache"
 	"headstart/engine"
 	"headstart/engine/block"
@@ -66,11 +66,9 @@ type usage struct {
 }
 
 func usageOfSelf() usage {
-	var r syscall.Rusage
-	syscall.Getrusage(syscall.RUSAGE_SELF, &r) // cannot fail for the process itself
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
-	return usage{CPU: time.Duration(r.Utime.Nano() + r.Stime.Nano()), Allocated: m.TotalAlloc}
+	return usage{CPU: turns.ProcessorTime(), Allocated: m.TotalAlloc}
 }
 
 // serve is the serving process. It ends with its standard input.

@@ -14,9 +14,9 @@ import (
 	"os"
 	"runtime"
 	"sync"
-	"syscall"
 	"time"
 
+	"headstart/bench/rivals/zipf"
 	"headstart/bench/turns"
 	"headstart/blockcache"
 	"headstart/engine/block"
@@ -72,7 +72,7 @@ func run(keys, rounds int, slice time.Duration, tmp string) error {
 		}
 		all = append(all, c)
 	}
-	order := draws(keys)
+	order := zipf.Draws(keys)
 	copying := turns.Plan{
 		Title:  fmt.Sprintf("A hit, 1 KiB copied out: %d keys, %d goroutines", keys, goroutines),
 		Units:  []string{"CPU-ns/op"},
@@ -104,7 +104,7 @@ func measure(name string, order []uint32, slice time.Duration, get func(uint32, 
 	runtime.GC()
 	var all sync.WaitGroup
 	counts, missed := make([]int, goroutines*16), make([]bool, goroutines*16)
-	start, until := cpu(), time.Now().Add(slice)
+	start, until := turns.ProcessorTime(), time.Now().Add(slice)
 	for g := range goroutines {
 		all.Go(func() { // ends with the slice
 			dst := make([]byte, blockSize)
@@ -120,7 +120,7 @@ func measure(name string, order []uint32, slice time.Duration, get func(uint32, 
 		})
 	}
 	all.Wait()
-	took, n := cpu()-start, 0
+	took, n := turns.ProcessorTime()-start, 0
 	for g := range counts {
 		n += counts[g]
 		if missed[g] {
@@ -128,23 +128,6 @@ func measure(name string, order []uint32, slice time.Duration, get func(uint32, 
 		}
 	}
 	return []float64{float64(took.Nanoseconds()) / float64(n)}, nil
-}
-
-// cpu is the processor time that this process has taken.
-func cpu() time.Duration {
-	var u syscall.Rusage
-	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u) // cannot fail for the process itself
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
-}
-
-func draws(keys int) []uint32 {
-	zipf := rand.NewZipf(rand.New(rand.NewPCG(1, 1)), 1.01, 1, uint64(keys-1))
-	place := rand.New(rand.NewPCG(2, 2)).Perm(keys)
-	order := make([]uint32, 1<<18)
-	for i := range order {
-		order[i] = uint32(place[zipf.Uint64()])
-	}
-	return order
 }
 
 // headstart is our cache.

@@ -13,12 +13,13 @@ import (
 	"runtime"
 	"slices"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/maypok86/otter/v2"
 	"github.com/puzpuzpuz/xsync/v3"
 
+	"headstart/bench/rivals/zipf"
+	"headstart/bench/turns"
 	"headstart/blockcache"
 	"headstart/engine/block"
 )
@@ -65,7 +66,7 @@ func run(w workload, tmp string) error {
 	}
 	defer stop()
 	subjects := []subject{ours, otterOf("otter, block.ID", ids), otterOf("otter, uint64", numbers(w.keys)), bareMap(ids), bareMap64(w.keys)}
-	order := draws(w.keys)
+	order := zipf.Draws(w.keys)
 	times := make([][]float64, len(subjects))
 	var alone []float64
 	one := w
@@ -117,7 +118,7 @@ func quartiles(v []float64) (low, mid, high float64) {
 func (w workload) measure(s subject, order []uint32) float64 {
 	var total sync.WaitGroup
 	counts := make([]int, w.goroutines*16)
-	start, until := cpu(), time.Now().Add(w.slice)
+	start, until := turns.ProcessorTime(), time.Now().Add(w.slice)
 	for g := range w.goroutines {
 		total.Go(func() { // ends with the slice
 			at := rand.IntN(len(order))
@@ -136,30 +137,11 @@ func (w workload) measure(s subject, order []uint32) float64 {
 		})
 	}
 	total.Wait()
-	took, n := cpu()-start, 0
+	took, n := turns.ProcessorTime()-start, 0
 	for _, c := range counts {
 		n += c
 	}
 	return float64(took.Nanoseconds()) / float64(n)
-}
-
-// cpu is the processor time that this process has taken.
-func cpu() time.Duration {
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		panic(err)
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
-}
-
-func draws(keys int) []uint32 {
-	zipf := rand.NewZipf(rand.New(rand.NewPCG(1, 1)), 1.01, 1, uint64(keys-1))
-	place := rand.New(rand.NewPCG(2, 2)).Perm(keys)
-	order := make([]uint32, 1<<18)
-	for i := range order {
-		order[i] = uint32(place[zipf.Uint64()])
-	}
-	return order
 }
 
 func numbers(n int) []uint64 {

@@ -20,7 +20,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"headstart/bench/turns"
@@ -209,11 +208,5 @@ func (s *serving) cpu() (d time.Duration, err error) {
 		return 0, err
 	}
 	err = s.out.Decode(&d)
-	return d + cpuOfSelf(), err
-}
-
-func cpuOfSelf() time.Duration {
-	var u syscall.Rusage
-	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u) // cannot fail for the process itself
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+	return d + turns.ProcessorTime(), err
 }
