@@ -97,7 +97,7 @@ func NewBE(o BEOptions) *BE {
 
 // ServeVars answers GET /vars and nothing else on c, until c ends.
 func (s *BE) ServeVars(c net.Conn) {
-	if err := s.varsOnly.ServeConn(framing.NewConn(c, limits())); err != nil {
+	if err := s.varsOnly.ServeConn(framing.NewConn(c, s.framed.Limits)); err != nil {
 		s.log.Debug("http on the brpc_port", "error", err)
 	}
 }

@@ -16,7 +16,6 @@ import (
 	"log/slog"
 	"net"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -68,12 +67,7 @@ type server struct {
 	health *Health
 	tokens *Tokens
 	log    *slog.Logger
-	http   *fasthttp.Server
-	mu     struct {
-		sync.Mutex
-		listeners []net.Listener
-		stopped   bool
-	}
+	framed framing.Server
 }
 
 func newServer(health *Health, tokens *Tokens, log *slog.Logger) *server {
@@ -87,7 +81,8 @@ func newServer(health *Health, tokens *Tokens, log *slog.Logger) *server {
 		route{"GET", "/readyz", "", Open, s.readyz},
 	)
 	s.add(profiling()...)
-	s.http = newHTTP(s.dispatch, log)
+	s.framed.HTTP = newHTTP(s.dispatch, log)
+	s.framed.Limits = framing.Limits{HeaderBytes: maxHeaderBytes, BodyBytes: maxBodyBytes}
 	return s
 }
 
@@ -105,52 +100,11 @@ func newHTTP(h fasthttp.RequestHandler, log *slog.Logger) *fasthttp.Server {
 	}
 }
 
-// limits are what framing holds every request to.
-func limits() framing.Limits {
-	return framing.Limits{HeaderBytes: maxHeaderBytes, BodyBytes: maxBodyBytes}
-}
-
 // Serve answers on ln until Shutdown, which may have come before.
-func (s *server) Serve(ln net.Listener) error {
-	once := &closeOnce{Listener: ln}
-	s.mu.Lock()
-	stopped := s.mu.stopped
-	s.mu.listeners = append(s.mu.listeners, once)
-	s.mu.Unlock()
-	if stopped {
-		return once.Close()
-	}
-	err := s.http.Serve(framing.Listener{Listener: once, Limits: limits()})
-	if errors.Is(err, net.ErrClosed) {
-		return nil
-	}
-	return err
-}
+func (s *server) Serve(ln net.Listener) error { return s.framed.Serve(ln) }
 
 // Shutdown stops taking requests and waits for those under way, or for ctx.
-func (s *server) Shutdown(ctx context.Context) error {
-	s.mu.Lock()
-	s.mu.stopped = true
-	var errs []error
-	for _, ln := range s.mu.listeners { // fasthttp may not know of them yet
-		errs = append(errs, ln.Close())
-	}
-	s.mu.Unlock()
-	return errors.Join(append(errs, s.http.ShutdownWithContext(ctx))...)
-}
-
-// closeOnce is a listener that two may close.
-type closeOnce struct {
-	net.Listener
-	once sync.Once
-	err  error
-}
-
-// Close implements net.Listener.
-func (l *closeOnce) Close() error {
-	l.once.Do(func() { l.err = l.Listener.Close() })
-	return l.err
-}
+func (s *server) Shutdown(ctx context.Context) error { return s.framed.Shutdown(ctx) }
 
 // admitted compares the caller's token in constant time. The admin's token
 // opens everything.

@@ -96,7 +96,7 @@ func TestHT01_FiveHundredClientsOfOneByteASecond(t *testing.T) {
 				t.Errorf("%s: %d %.100q", target, status, body)
 			}
 		}
-		if n.http.GetOpenConnectionsCount() > manySlow {
+		if n.framed.HTTP.GetOpenConnectionsCount() > manySlow {
 			answered++
 		}
 	}
@@ -137,7 +137,7 @@ func BenchmarkHT05_CostOfFraming(b *testing.B) {
 	n.source.put(block.Object{Store: "s3", Bucket: "bucket", Key: "k"}, make([]byte, testBlock))
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	must(b, err)
-	go n.http.Serve(ln) // ended by the node's Shutdown
+	go n.framed.HTTP.Serve(ln) // ended by the node's Shutdown
 	const batch = 200
 	ways := []func(){n.asker(b, ln.Addr().String()), n.asker(b, n.addr)}
 	times, costs := make([][]float64, 2), []float64{}

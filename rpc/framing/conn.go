@@ -3,6 +3,7 @@ package framing
 import (
 	"errors"
 	"net"
+	"sync/atomic"
 	"time"
 )
 
@@ -12,7 +13,21 @@ type Conn struct {
 	net.Conn
 	scan   Scanner
 	failed error
+	// turn says who may go on with the connection. Its reader and leave move it, and
+	// whoever is first has it:
+	//
+	//	serving ◀─── a request is there, whole header ───┐
+	//	   └──── Read waits for a request's header ──▶ waiting ── leave ──▶ left
+	turn atomic.Uint32
+	// server is told of the connection's end; nil where there is none.
+	server *Server
 }
+
+const (
+	serving uint32 = iota
+	waiting
+	left
+)
 
 // NewConn returns c behind a Scanner.
 func NewConn(c net.Conn, l Limits) *Conn { return &Conn{Conn: c, scan: Scanner{Limits: l}} }
@@ -22,7 +37,16 @@ func (c *Conn) Read(p []byte) (int, error) {
 	if c.failed != nil {
 		return 0, c.failed
 	}
+	// Nothing of a request has run before its header has ended, and nothing of an
+	// answer is left to be sent when the server waits for the next one.
+	between := c.scan.at <= headerLine
+	if between && (!c.turn.CompareAndSwap(serving, waiting) || c.server.stopping() && c.leave()) {
+		return 0, net.ErrClosed
+	}
 	n, err := c.Conn.Read(p)
+	if between && !c.turn.CompareAndSwap(waiting, serving) {
+		return 0, net.ErrClosed
+	}
 	good, wrong := c.scan.Scan(p[:n])
 	if wrong == nil {
 		return n, err
@@ -32,6 +56,16 @@ func (c *Conn) Read(p []byte) (int, error) {
 		return good, nil
 	}
 	return 0, wrong
+}
+
+// leave ends the connection unless a request is under way on it, and reports
+// whether it has.
+func (c *Conn) leave() bool {
+	if !c.turn.CompareAndSwap(waiting, left) {
+		return false
+	}
+	_ = c.Conn.Close() // the reader's Close says what there is to say
+	return true
 }
 
 // Refused returns why the connection c was refused, nil when it was not or is
@@ -55,6 +89,9 @@ const (
 
 // Close implements net.Conn.
 func (c *Conn) Close() error {
+	if c.server != nil {
+		c.server.forget(c)
+	}
 	if c.failed != nil {
 		c.linger()
 	}
@@ -74,19 +111,4 @@ func (c *Conn) linger() {
 		}
 		n += k
 	}
-}
-
-// Listener puts every connection that it accepts behind a Scanner.
-type Listener struct {
-	net.Listener
-	Limits Limits
-}
-
-// Accept implements net.Listener.
-func (l Listener) Accept() (net.Conn, error) {
-	c, err := l.Listener.Accept()
-	if err != nil {
-		return nil, err
-	}
-	return NewConn(c, l.Limits), nil
 }

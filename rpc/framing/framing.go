@@ -4,7 +4,8 @@
 // that the proxy has never seen (request smuggling).
 //
 // It reads what the server reads, keeps at most one line of it, and never
-// changes a byte: what it refuses, it withholds.
+// changes a byte: what it refuses, it withholds. For it knows where requests begin,
+// a Server can end without waiting for connections that have none.
 package framing
 
 import (

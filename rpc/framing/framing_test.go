@@ -3,6 +3,7 @@ package framing
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -137,11 +138,13 @@ func serve(t *testing.T, h fasthttp.RequestHandler, stream bool) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := &fasthttp.Server{Handler: h, StreamRequestBody: stream, DisablePreParseMultipartForm: true, ErrorHandler: statusOf, Logger: mute{}}
+	server := &Server{Limits: scanner().Limits, HTTP: &fasthttp.Server{
+		Handler: h, StreamRequestBody: stream, DisablePreParseMultipartForm: true, ErrorHandler: statusOf, Logger: mute{},
+	}}
 	done := make(chan error, 1)
-	go func() { done <- server.Serve(Listener{ln, scanner().Limits}) }() // ended by Shutdown
+	go func() { done <- server.Serve(ln) }() // ended by Shutdown
 	t.Cleanup(func() {
-		if err := errors.Join(server.Shutdown(), <-done); err != nil {
+		if err := errors.Join(server.Shutdown(context.Background()), <-done); err != nil {
 			t.Error(err)
 		}
 	})

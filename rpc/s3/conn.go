@@ -10,26 +10,6 @@ import (
 	"headstart/rpc/framing"
 )
 
-// listener makes connections that hold requests to their framing.
-type listener struct{ net.Listener }
-
-// Accept implements net.Listener.
-func (l listener) Accept() (net.Conn, error) {
-	c, err := l.Listener.Accept()
-	if err != nil {
-		return nil, err
-	}
-	made := &conn{
-		Conn: framing.NewConn(c, framing.Limits{HeaderBytes: maxHeaderBytes, BodyBytes: maxBodyBytes}),
-		raw:  c,
-	}
-	if tcp, ok := c.(syscall.Conn); ok {
-		made.out.raw, err = tcp.SyscallConn()
-		made.out.step = made.out.sendmsg
-	}
-	return made, err
-}
-
 // conn is a connection whose header of a reply can be held back, to leave with
 // the first bytes of the body in one system call. It is used by one goroutine.
 type conn struct {
@@ -38,6 +18,17 @@ type conn struct {
 	hold bool
 	held []byte
 	out  outgoing
+}
+
+// newConn returns a client's connection.
+func newConn(c *framing.Conn) net.Conn {
+	made := &conn{Conn: c, raw: c.Conn}
+	if tcp, ok := c.Conn.(syscall.Conn); ok {
+		if raw, err := tcp.SyscallConn(); err == nil {
+			made.out.raw, made.out.step = raw, made.out.sendmsg
+		}
+	}
+	return made
 }
 
 // Write implements io.Writer.

@@ -108,9 +108,9 @@ func (o *Options) Validate() error {
 // Front answers S3 requests. All methods may be called at the same time.
 type Front struct {
 	Options
-	http  *fasthttp.Server
-	count counters
-	keys  keyCache
+	framed framing.Server
+	count  counters
+	keys   keyCache
 	// ids numbers requests; node is what tells the ids of two processes apart.
 	ids  atomic.Uint64
 	node string
@@ -119,11 +119,6 @@ type Front struct {
 	chunks, bodies, requests sync.Pool
 	// anybody has what may be done without a signature, by how much that is.
 	anybody [AccessWrite + 1]Key
-	mu      struct {
-		sync.Mutex
-		listeners []net.Listener
-		stopped   bool
-	}
 }
 
 // New returns a front; Serve runs it.
@@ -144,7 +139,9 @@ func New(o Options) (*Front, error) {
 	for access := range f.anybody {
 		f.anybody[access].Access = Access(access)
 	}
-	f.http = &fasthttp.Server{
+	f.framed.Limits = framing.Limits{HeaderBytes: maxHeaderBytes, BodyBytes: maxBodyBytes}
+	f.framed.Wrap = newConn
+	f.framed.HTTP = &fasthttp.Server{
 		Handler: f.handle, ErrorHandler: f.broken, Logger: quiet{o.Logger},
 		// Bodies are streamed: this is how much of one is read before its handler runs.
 		MaxRequestBodySize: 64 << 10, StreamRequestBody: true, ReadBufferSize: maxHeaderBytes + 1,
@@ -158,46 +155,10 @@ func New(o Options) (*Front, error) {
 }
 
 // Serve answers on ln until Shutdown, which may have come before.
-func (f *Front) Serve(ln net.Listener) error {
-	once := &closeOnce{Listener: ln}
-	f.mu.Lock()
-	stopped := f.mu.stopped
-	f.mu.listeners = append(f.mu.listeners, once)
-	f.mu.Unlock()
-	if stopped {
-		return once.Close()
-	}
-	err := f.http.Serve(listener{once})
-	if errors.Is(err, net.ErrClosed) {
-		return nil
-	}
-	return err
-}
+func (f *Front) Serve(ln net.Listener) error { return f.framed.Serve(ln) }
 
 // Shutdown stops taking requests and waits for those under way, or for ctx.
-func (f *Front) Shutdown(ctx context.Context) error {
-	f.mu.Lock()
-	f.mu.stopped = true
-	var errs []error
-	for _, ln := range f.mu.listeners { // fasthttp may not know of them yet
-		errs = append(errs, ln.Close())
-	}
-	f.mu.Unlock()
-	return errors.Join(append(errs, f.http.ShutdownWithContext(ctx))...)
-}
-
-// closeOnce is a listener that two may close.
-type closeOnce struct {
-	net.Listener
-	once sync.Once
-	err  error
-}
-
-// Close implements net.Listener.
-func (l *closeOnce) Close() error {
-	l.once.Do(func() { l.err = l.Listener.Close() })
-	return l.err
-}
+func (f *Front) Shutdown(ctx context.Context) error { return f.framed.Shutdown(ctx) }
 
 // broken answers a request that could not be read. The connection is closed
 // behind the answer.

@@ -1,0 +1,177 @@
+package framing
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/valyala/fasthttp"
+)
+
+// patience is how long a test waits for what ought to come at once.
+const patience = time.Minute
+
+// stopped is a server without any time-out, which so waits for ever for what it
+// takes for a request under way.
+type stopped struct {
+	t       *testing.T
+	addr    string
+	server  *Server
+	served  chan error
+	began   chan struct{}
+	release chan struct{}
+}
+
+func newStopped(t *testing.T) *stopped {
+	s := &stopped{t: t, served: make(chan error, 1), began: make(chan struct{}, 8), release: make(chan struct{})}
+	s.server = &Server{Limits: scanner().Limits, HTTP: &fasthttp.Server{Logger: mute{}, CloseOnShutdown: true, Handler: func(ctx *fasthttp.RequestCtx) {
+		if string(ctx.Path()) == "/slow" {
+			select {
+			case s.began <- struct{}{}:
+			case <-s.release:
+			}
+			<-s.release
+		}
+		ctx.SetBodyString("whole")
+	}}}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.addr = ln.Addr().String()
+	go func() { s.served <- s.server.Serve(ln) }() // ended by Shutdown
+	return s
+}
+
+// open sends text on a new connection.
+func (s *stopped) open(text string) net.Conn {
+	s.t.Helper()
+	c, err := net.Dial("tcp", s.addr)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() { c.Close() })
+	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
+		s.t.Fatal(err)
+	}
+	if _, err := c.Write(wire(text)); err != nil {
+		s.t.Fatal(err)
+	}
+	return c
+}
+
+// TestHT01_ShutdownWaitsForRequestsUnderWayOnly: those who have sent nothing, or a
+// part of a header, or whose answer is out, keep nobody waiting; whose request runs
+// gets its answer.
+func TestHT01_ShutdownWaitsForRequestsUnderWayOnly(t *testing.T) {
+	s := newStopped(t)
+	var idle []net.Conn
+	for i := range 20 {
+		idle = append(idle, s.open(""), s.open("GET / HTTP/1.1\nHost: a\n"), s.open("G"))
+		kept := s.open("GET /quick HTTP/1.1\nHost: a\n\n" + []string{"", "GET /slow HTTP/1.1\nHo"}[i%2])
+		if resp, err := http.ReadResponse(bufio.NewReader(kept), nil); err != nil || resp.StatusCode != 200 {
+			t.Fatal(resp, err)
+		}
+		idle = append(idle, kept)
+	}
+	busy := s.open("GET /slow HTTP/1.1\nHost: a\n\n")
+	<-s.began
+	ended := make(chan error, 1)
+	go func() { ended <- s.server.Shutdown(context.Background()) }() // ends with the last connection
+	for i, c := range idle {
+		if _, err := io.Copy(io.Discard, c); isTimeout(err) { // a reset is an end as well
+			t.Errorf("connection %d is open, %v after Shutdown", i, patience)
+		}
+	}
+	select {
+	case err := <-ended:
+		t.Fatalf("Shutdown has not waited for the request under way: %v", err)
+	default:
+	}
+	close(s.release)
+	resp, err := http.ReadResponse(bufio.NewReader(busy), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if body, err := io.ReadAll(resp.Body); err != nil || string(body) != "whole" {
+		t.Errorf("the request under way: %q, %v", body, err)
+	}
+	if n, err := busy.Read(make([]byte, 1)); n != 0 || isTimeout(err) {
+		t.Error("the connection goes on behind the request under way")
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if err := <-s.served; err != nil {
+		t.Error(err)
+	}
+	s.server.mu.Lock()
+	defer s.server.mu.Unlock()
+	if n := len(s.server.mu.conns); n != 0 {
+		t.Errorf("%d connections are remembered", n)
+	}
+}
+
+func isTimeout(err error) bool {
+	e, ok := err.(net.Error)
+	return ok && e.Timeout()
+}
+
+// TestShutdownMeetsConnectionsThatComeAndGo: wherever Shutdown finds a connection,
+// its server ends, and an answer is whole or has not begun.
+func TestShutdownMeetsConnectionsThatComeAndGo(t *testing.T) {
+	for range 50 {
+		s := newStopped(t)
+		const clients = 4
+		left := make(chan error, clients)
+		for range clients {
+			go func() { left <- s.ask() }() // ends when the server does
+		}
+		for range 3 {
+			<-s.began // some have had answers
+			s.release <- struct{}{}
+		}
+		close(s.release)
+		if err := s.server.Shutdown(context.Background()); err != nil {
+			t.Error(err)
+		}
+		for range clients {
+			if err := <-left; err != nil {
+				t.Error(err)
+			}
+		}
+		if err := <-s.served; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// ask asks on, over new connections as well, until nobody is there to answer.
+func (s *stopped) ask() error {
+	for {
+		c, err := net.Dial("tcp", s.addr)
+		if err != nil {
+			return nil
+		}
+		in := bufio.NewReader(c)
+		for range 5 {
+			if _, err := c.Write(wire("GET /slow HTTP/1.1\nHost: a\n\n")); err != nil {
+				break
+			}
+			resp, err := http.ReadResponse(in, nil)
+			if err != nil {
+				break // none has begun
+			}
+			if body, err := io.ReadAll(resp.Body); err != nil || string(body) != "whole" {
+				c.Close()
+				return fmt.Errorf("%q, %v", body, err)
+			}
+		}
+		c.Close()
+	}
+}
