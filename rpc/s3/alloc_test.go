@@ -2,15 +2,22 @@ package s3
 
 import (
 	"bytes"
+	"context"
+	"fmt"
 	"io"
 	"net"
+	"net/http"
+	"net/url"
 	"testing"
 	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
 )
 
 // TestHitOnTheWireAllocatesNothing: from the request on a socket to the answer on
 // it, what one block in the cache answers allocates nothing, in the server's loop
-// neither.
+// neither, whoever asks for it.
 func TestHitOnTheWireAllocatesNothing(t *testing.T) {
 	if testing.Short() {
 		t.Skip("so the race detector runs it, whose pools forget")
@@ -23,35 +30,65 @@ func TestHitOnTheWireAllocatesNothing(t *testing.T) {
 	w.get("k", "", data)
 	w.flush()
 	w.get("k", "", data)
+	for _, k := range []struct{ from, to int64 }{{0, 1}, {5, 1029}, {0, 3 << 10}, {1, 20 << 10}, {0, copyBytes}, {0, 64 << 10}, {100, mb - 1}, {0, mb}} {
+		w.noAllocs("unsigned", "GET /data/k?x-id=GetObject HTTP/1.1\r\nHost: a\r\n", k.from, data[k.from:k.to])
+	}
+	// Nothing goes without a signature that is right.
+	w.settings.Anonymous.Store(uint32(AccessNone))
+	for _, query := range []string{"", "?x-id=GetObject", "?x-id=GetObject&x-amz-checksum-mode=ENABLED"} {
+		req := w.signed("GET", "/data/k"+query, adminID, adminKey, emptyHash, time.Now(), nil)
+		w.noAllocs("signed"+query, textOf(req), 7, data[7:1000])
+	}
+	long, err := http.NewRequest("GET", "http://"+w.addr+"/data/k?X-Amz-Expires=600", nil)
+	must(t, err)
+	target, _, err := v4.NewSigner().PresignHTTP(context.Background(), aws.Credentials{AccessKeyID: adminID, SecretAccessKey: adminKey}, long,
+		unsigned, "s3", "r", time.Now(), func(o *v4.SignerOptions) { o.DisableURIPathEscaping = true })
+	must(t, err)
+	where, err := url.Parse(target)
+	must(t, err)
+	w.noAllocs("presigned", "GET "+where.RequestURI()+" HTTP/1.1\r\nHost: "+where.Host+"\r\n", 7, data[7:1000])
+}
+
+// textOf is the beginning of a request as it is sent.
+func textOf(req *http.Request) string {
+	text := fmt.Sprintf("%s %s HTTP/1.1\r\nHost: %s\r\n", req.Method, req.URL.RequestURI(), req.URL.Host)
+	for name, values := range req.Header {
+		text += name + ": " + values[0] + "\r\n"
+	}
+	return text
+}
+
+// noAllocs sends a request, with a Range behind it, over and over.
+func (w *world) noAllocs(who, request string, from int64, want []byte) {
+	t := w.t
+	t.Helper()
 	c, err := net.Dial("tcp", w.addr)
 	must(t, err)
 	defer c.Close()
-	must(t, c.SetDeadline(time.Now().Add(time.Minute)))
-	buf := make([]byte, mb+4096)
-	for _, k := range []struct{ from, to int64 }{{0, 1}, {5, 1029}, {0, 3 << 10}, {1, 20 << 10}, {0, copyBytes}, {0, 64 << 10}, {100, mb - 1}, {0, mb}} {
-		request := []byte("GET /data/k?x-id=GetObject HTTP/1.1\r\nHost: a\r\nRange: " + rangeOf(k.from, k.to) + "\r\n\r\n")
-		ask := func() []byte {
-			_, err := c.Write(request)
-			must(t, err)
-			n, body := 0, -1
-			for body < 0 || n < body+int(k.to-k.from) {
-				got, err := c.Read(buf[n:])
-				if n += got; err != nil && err != io.EOF || got == 0 {
-					t.Fatalf("%d bytes, %v", n, err)
-				}
-				if body < 0 {
-					if end := bytes.Index(buf[:n], []byte("\r\n\r\n")); end >= 0 {
-						body = end + 4
-					}
+	must(t, c.SetDeadline(time.Now().Add(patience)))
+	buf := make([]byte, len(want)+4096)
+	text := []byte(request + "Range: " + rangeOf(from, from+int64(len(want))) + "\r\n\r\n")
+	ask := func() []byte {
+		_, err := c.Write(text)
+		must(t, err)
+		n, body := 0, -1
+		for body < 0 || n < body+len(want) {
+			got, err := c.Read(buf[n:])
+			if n += got; err != nil && err != io.EOF || got == 0 {
+				t.Fatalf("%s: %q, %v", who, buf[:n], err)
+			}
+			if body < 0 {
+				if end := bytes.Index(buf[:n], []byte("\r\n\r\n")); end >= 0 {
+					body = end + 4
 				}
 			}
-			return buf[body:n]
 		}
-		if got := ask(); !bytes.Equal(got, data[k.from:k.to]) {
-			t.Errorf("%d to %d: %d bytes, wrong", k.from, k.to, len(got))
-		}
-		if n := testing.AllocsPerRun(200, func() { ask() }); n != 0 {
-			t.Errorf("%d to %d: %v allocations", k.from, k.to, n)
-		}
+		return buf[body:n]
+	}
+	if got := ask(); !bytes.Equal(got, want) {
+		t.Errorf("%s: %d bytes, wrong", who, len(got))
+	}
+	if n := testing.AllocsPerRun(200, func() { ask() }); n != 0 {
+		t.Errorf("%s, %d bytes: %v allocations", who, len(want), n)
 	}
 }

@@ -39,7 +39,7 @@ func incomplete(why string) *Error {
 type chunked struct {
 	src *bufio.Reader
 	// signing is set when chunks are signed; last is the signature before.
-	signing []byte
+	signing *signingKey
 	sign    *signature
 	last    string
 	// left is what the chunk still has, total what all are to have.
@@ -176,8 +176,9 @@ func (d *chunked) verify() error {
 }
 
 func (d *chunked) compare(what, between string, hash []byte, given string) error {
-	text := what + "\n" + d.sign.at.Format(timeFormat) + "\n" + d.sign.scope() + "\n" + d.last + "\n" + between + hex.EncodeToString(hash)
-	want := hex.EncodeToString(sum(d.signing, []byte(text)))
+	text := []byte(what + "\n" + d.sign.at.Format(timeFormat) + "\n")
+	text = append(d.sign.appendScope(text), "\n"+d.last+"\n"+between+hex.EncodeToString(hash)...)
+	want := hex.EncodeToString(d.signing.appendSum(nil, text))
 	if subtle.ConstantTimeCompare([]byte(want), []byte(given)) != 1 {
 		return &Error{Code: codeSignature, Message: "The signature of a chunk does not match."}
 	}

@@ -3,6 +3,7 @@ package s3
 import (
 	"bytes"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -20,8 +21,8 @@ func FuzzAuthorization(f *testing.F) {
 	f.Fuzz(func(t *testing.T, auth, date string) {
 		h := &fasthttp.RequestHeader{}
 		h.Set("X-Amz-Date", date)
-		s, err := parseHeader(auth, h, now)
-		if err != nil {
+		s := &signature{}
+		if err := s.parseHeader(auth, h, now); err != nil {
 			if err.Status() < 400 || err.Message == "" {
 				t.Errorf("%+v", err)
 			}
@@ -40,16 +41,36 @@ func FuzzAuthorization(f *testing.F) {
 func FuzzQuery(f *testing.F) {
 	f.Add("X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential=AK%2F20260101%2Fr%2Fs3%2Faws4_request&X-Amz-Date=20260101T000000Z&X-Amz-Expires=600&X-Amz-SignedHeaders=host&X-Amz-Signature=abc")
 	f.Add("X-Amz-Expires=-1&X-Amz-Algorithm")
+	f.Add("b=2&a=1&a%2B=0&a=&a-=%C3%BC&b=10&=x&a=0")
 	now := time.Date(2026, 1, 1, 0, 5, 0, 0, time.UTC)
 	f.Fuzz(func(t *testing.T, query string) {
 		var args fasthttp.Args
 		args.Parse(query)
-		s, err := parseQuery(&args, now)
+		s := &signature{}
+		err := s.parseQuery(&args, now)
 		if err == nil && (s.id == "" || !s.presigned || now.After(s.at.Add(maxExpiry)) || now.Before(s.at.Add(-maxSkew))) {
 			t.Errorf("%q is taken for %+v", query, s)
 		}
-		_ = appendQuery(nil, &args)
+		if got, want := string(new(request).appendQuery([]byte("before"), &args)), "before"+sortedQuery(&args); got != want {
+			t.Errorf("%q is signed as %q, want %q", query, got, want)
+		}
 	})
+}
+
+// sortedQuery is a query as it is signed, made in the plainest way.
+func sortedQuery(args *fasthttp.Args) string {
+	var pairs [][2]string
+	for name, value := range args.All() {
+		if string(name) != "X-Amz-Signature" {
+			pairs = append(pairs, [2]string{string(appendEscaped(nil, string(name), false)), string(appendEscaped(nil, string(value), false))})
+		}
+	}
+	slices.SortFunc(pairs, func(x, y [2]string) int { return slices.Compare(x[:], y[:]) })
+	var text []string
+	for _, p := range pairs {
+		text = append(text, p[0]+"="+p[1])
+	}
+	return strings.Join(text, "&")
 }
 
 // FuzzChunks: a body in chunks gives the bytes that were announced, or an error;

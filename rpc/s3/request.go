@@ -33,12 +33,17 @@ type request struct {
 	// bucket and key are empty where there is none; path is both as they came,
 	// query the query as it came.
 	bucket, key, path, query string
-	// rawPath is the path as it was sent: what a signature is about.
-	rawPath string
-	caller  caller
-	asked   asked
-	read    block.Read
-	owned   bool
+	// called is the path behind its first slash, without escapes: what a signature
+	// is about.
+	called    string
+	caller    caller
+	signature signature
+	asked     asked
+	read      block.Read
+	owned     bool
+	// scratch and pairs are what signatures are made in.
+	scratch []byte
+	pairs   []pair
 }
 
 // borrowed is b as a string, for as long as nobody writes to b.
@@ -50,7 +55,11 @@ func (r *request) own() {
 		return
 	}
 	r.owned = true
-	for _, s := range [...]*string{&r.bucket, &r.key, &r.path, &r.query, &r.rawPath} {
+	sign := &r.signature
+	for _, s := range [...]*string{
+		&r.bucket, &r.key, &r.path, &r.query, &r.called,
+		&sign.id, &sign.day, &sign.region, &sign.headers, &sign.given, &r.caller.payload,
+	} {
 		*s = strings.Clone(*s)
 	}
 }
@@ -115,18 +124,16 @@ func (f *Front) parse(ctx *fasthttp.RequestCtx, r *request) *Error {
 		uri = uri[i+3:]
 		uri = uri[max(0, strings.IndexAny(uri+"/", "/?")):]
 	}
-	r.rawPath, r.query, _ = strings.Cut(uri, "?")
-	if i := strings.IndexByte(r.query, '#'); i >= 0 {
-		r.query = r.query[:i]
+	raw, query, _ := strings.Cut(uri, "?")
+	if i := strings.IndexByte(query, '#'); i >= 0 {
+		query = query[:i]
 	}
-	if r.rawPath == "" {
-		r.rawPath = "/"
-	}
-	path, err := url.PathUnescape(strings.TrimPrefix(r.rawPath, "/"))
-	if err != nil || r.rawPath[0] != '/' {
+	r.query = query
+	path, err := url.PathUnescape(strings.TrimPrefix(raw, "/"))
+	if err != nil || raw != "" && raw[0] != '/' {
 		return &Error{Code: codeInvalidURI, Message: "Couldn't parse the specified URI."}
 	}
-	r.path = path
+	r.called, r.path = path, path
 	if bucket := f.bucketOfHost(ctx); bucket != "" {
 		r.bucket, r.key = bucket, path
 		r.path = bucket + "/" + path
@@ -237,7 +244,7 @@ func (f *Front) handle(ctx *fasthttp.RequestCtx) {
 	}
 	f.serve(ctx, r)
 	if !r.owned { // else somebody may have kept some of it
-		*r = request{}
+		*r = request{scratch: r.scratch, pairs: r.pairs}
 		f.requests.Put(r)
 	}
 }

@@ -1,15 +1,17 @@
 package s3
 
 import (
+	"bytes"
 	"crypto/hmac"
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/hex"
+	"hash"
 	"maps"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -27,18 +29,23 @@ const (
 	unsigned  = "UNSIGNED-PAYLOAD"
 )
 
-// signature is what a request says of its signature.
+// signature is what a request says of its signature. Its strings are the
+// connection's, until the request owns them.
 type signature struct {
 	id, day, region string
-	headers         []string
-	given           string
-	at              time.Time
+	// headers is the list of the headers that were signed, with semicolons.
+	headers string
+	given   string
+	at      time.Time
 	// presigned: it came with the query.
 	presigned bool
 }
 
-// scope is what a signing key is good for.
-func (s *signature) scope() string { return s.day + "/" + s.region + "/s3/aws4_request" }
+// appendScope appends what a signing key is good for.
+func (s *signature) appendScope(b []byte) []byte {
+	b = append(append(b, s.day...), '/')
+	return append(append(b, s.region...), "/s3/aws4_request"...)
+}
 
 // caller is who makes a request. key is never nil: without a signature it is
 // what anybody may do.
@@ -50,7 +57,7 @@ type caller struct {
 	// sign and signing are set for signed requests: the chunks of a body are signed
 	// with them.
 	sign    *signature
-	signing []byte
+	signing *signingKey
 }
 
 // admit finds out who the caller is and whether that may do what is asked.
@@ -67,9 +74,9 @@ func (f *Front) admit(ctx *fasthttp.RequestCtx, r *request) *Error {
 
 func (f *Front) authenticate(ctx *fasthttp.RequestCtx, r *request) *Error {
 	h := &ctx.Request.Header
-	auth := string(h.Peek("Authorization"))
+	auth := borrowed(h.Peek("Authorization"))
 	inQuery := r.query != "" && (ctx.QueryArgs().Has("X-Amz-Algorithm") || ctx.QueryArgs().Has("X-Amz-Signature"))
-	r.caller.payload = string(h.Peek("X-Amz-Content-Sha256"))
+	r.caller.payload = borrowed(h.Peek("X-Amz-Content-Sha256"))
 	if r.query != "" && ctx.QueryArgs().Has("AWSAccessKeyId") {
 		return &Error{Code: codeInvalidRequest, Message: "The authorization mechanism you have provided is not supported. Please use " + algorithm + "."}
 	}
@@ -83,12 +90,12 @@ func (f *Front) authenticate(ctx *fasthttp.RequestCtx, r *request) *Error {
 	if auth != "" && inQuery {
 		return &Error{Code: codeInvalidArgument, Message: "Only one auth mechanism allowed."}
 	}
-	var s *signature
+	s := &r.signature
 	var err *Error
 	if inQuery {
-		s, err = parseQuery(ctx.QueryArgs(), time.Now())
+		err = s.parseQuery(ctx.QueryArgs(), time.Now())
 	} else {
-		s, err = parseHeader(auth, h, time.Now())
+		err = s.parseHeader(auth, h, time.Now())
 	}
 	if err != nil {
 		return err
@@ -107,9 +114,14 @@ func (f *Front) authenticate(ctx *fasthttp.RequestCtx, r *request) *Error {
 		}
 	}
 	signing, cached := f.keys.get(key, s)
-	toSign := s.toSign(canonical(ctx, r, s))
-	want := hex.EncodeToString(sum(signing, toSign))
-	if subtle.ConstantTimeCompare([]byte(want), []byte(s.given)) != 1 {
+	hash := sha256.Sum256(canonical(ctx, r))
+	b := s.appendToSign(r.scratch[:0], hash)
+	text := len(b)
+	b = signing.appendSum(b, b)
+	mac := len(b)
+	b = hex.AppendEncode(b, b[text:mac])
+	r.scratch = b
+	if subtle.ConstantTimeCompare(b[mac:], []byte(s.given)) != 1 {
 		return &Error{Code: codeSignature, Message: "The request signature we calculated does not match the signature you provided. Check your key and signing method."}
 	}
 	if !cached {
@@ -120,134 +132,156 @@ func (f *Front) authenticate(ctx *fasthttp.RequestCtx, r *request) *Error {
 }
 
 // parseHeader reads an Authorization header.
-func parseHeader(auth string, h *fasthttp.RequestHeader, now time.Time) (*signature, *Error) {
-	bad := func(why string) (*signature, *Error) {
-		return nil, &Error{Code: codeMalformedAuth, Message: "The authorization header is malformed; " + why + "."}
+func (s *signature) parseHeader(auth string, h *fasthttp.RequestHeader, now time.Time) *Error {
+	bad := func(why string) *Error {
+		return &Error{Code: codeMalformedAuth, Message: "The authorization header is malformed; " + why + "."}
 	}
 	rest, ok := strings.CutPrefix(auth, algorithm)
 	if !ok {
-		return nil, &Error{Code: codeInvalidRequest, Message: "The authorization mechanism you have provided is not supported. Please use " + algorithm + "."}
+		return &Error{Code: codeInvalidRequest, Message: "The authorization mechanism you have provided is not supported. Please use " + algorithm + "."}
 	}
-	s := &signature{}
 	var credential string
-	for part := range strings.SplitSeq(rest, ",") {
+	for more := true; more; {
+		var part string
+		part, rest, more = strings.Cut(rest, ",")
 		name, value, _ := strings.Cut(strings.TrimSpace(part), "=")
 		switch name {
 		case "Credential":
 			credential = value
 		case "SignedHeaders":
-			s.headers = strings.Split(value, ";")
+			s.headers = value
 		case "Signature":
 			s.given = value
 		}
 	}
-	if credential == "" || len(s.headers) == 0 || s.given == "" {
+	if credential == "" || s.headers == "" || s.given == "" {
 		return bad("want Credential, SignedHeaders and Signature")
 	}
 	if !s.takeCredential(credential) {
 		return bad("want Credential=<key id>/YYYYMMDD/<region>/s3/aws4_request")
 	}
-	date := string(h.Peek("X-Amz-Date"))
-	at, err := time.Parse(timeFormat, date)
+	at, err := time.Parse(timeFormat, borrowed(h.Peek("X-Amz-Date")))
 	if err != nil {
 		if at, err = time.Parse(time.RFC1123, string(h.Peek("Date"))); err != nil {
-			return nil, &Error{Code: codeAccessDenied, Message: "AWS authentication requires a valid Date or x-amz-date header."}
+			return &Error{Code: codeAccessDenied, Message: "AWS authentication requires a valid Date or x-amz-date header."}
 		}
 	}
-	if s.at = at.UTC(); s.at.Format("20060102") != s.day {
+	if s.at = at.UTC(); !s.ofDay() {
 		return bad("the credential's day is not the request's")
 	}
 	if d := now.Sub(s.at); d > maxSkew || d < -maxSkew {
-		return nil, &Error{Code: codeTimeSkewed, Message: "The difference between the request time and the current time is too large."}
+		return &Error{Code: codeTimeSkewed, Message: "The difference between the request time and the current time is too large."}
 	}
-	return s, nil
+	return nil
+}
+
+// ofDay reports whether the request was signed on the credential's day.
+func (s *signature) ofDay() bool {
+	var day [8]byte
+	return string(s.at.AppendFormat(day[:0], "20060102")) == s.day
 }
 
 // parseQuery reads a signature that was made in advance.
-func parseQuery(args *fasthttp.Args, now time.Time) (*signature, *Error) {
-	bad := func(why string) (*signature, *Error) {
-		return nil, &Error{Code: codeMalformedQuery, Message: why}
+func (s *signature) parseQuery(args *fasthttp.Args, now time.Time) *Error {
+	bad := func(why string) *Error {
+		return &Error{Code: codeMalformedQuery, Message: why}
 	}
-	s := &signature{
-		presigned: true, given: string(args.Peek("X-Amz-Signature")),
-		headers: strings.Split(string(args.Peek("X-Amz-SignedHeaders")), ";"),
-	}
+	s.presigned, s.given, s.headers = true, borrowed(args.Peek("X-Amz-Signature")), borrowed(args.Peek("X-Amz-SignedHeaders"))
 	if string(args.Peek("X-Amz-Algorithm")) != algorithm {
 		return bad("X-Amz-Algorithm only supports " + algorithm + ".")
 	}
-	if !s.takeCredential(string(args.Peek("X-Amz-Credential"))) {
+	if !s.takeCredential(borrowed(args.Peek("X-Amz-Credential"))) {
 		return bad("X-Amz-Credential: want <key id>/YYYYMMDD/<region>/s3/aws4_request.")
 	}
-	at, err := time.Parse(timeFormat, string(args.Peek("X-Amz-Date")))
-	if err != nil || at.Format("20060102") != s.day {
+	var err error
+	if s.at, err = time.Parse(timeFormat, borrowed(args.Peek("X-Amz-Date"))); err != nil || !s.ofDay() {
 		return bad("X-Amz-Date: want YYYYMMDDTHHMMSSZ, on the credential's day.")
 	}
-	s.at = at
-	seconds, err := strconv.ParseUint(string(args.Peek("X-Amz-Expires")), 10, 32)
+	seconds, err := strconv.ParseUint(borrowed(args.Peek("X-Amz-Expires")), 10, 32)
 	if err != nil || seconds > uint64(maxExpiry/time.Second) {
 		return bad("X-Amz-Expires: want a number of seconds of at most a week.")
 	}
 	switch {
-	case now.Before(at.Add(-maxSkew)):
-		return nil, &Error{Code: codeAccessDenied, Message: "Request is not valid yet."}
-	case now.After(at.Add(time.Duration(seconds) * time.Second)):
-		return nil, &Error{Code: codeAccessDenied, Message: "Request has expired."}
+	case now.Before(s.at.Add(-maxSkew)):
+		return &Error{Code: codeAccessDenied, Message: "Request is not valid yet."}
+	case now.After(s.at.Add(time.Duration(seconds) * time.Second)):
+		return &Error{Code: codeAccessDenied, Message: "Request has expired."}
 	}
-	return s, nil
+	return nil
 }
 
 // takeCredential reads key id, day, region, service and terminator. A key id may
 // have a slash in it.
 func (s *signature) takeCredential(text string) bool {
-	parts := strings.Split(text, "/")
-	n := len(parts)
-	if n < 5 || parts[n-1] != "aws4_request" || parts[n-2] != "s3" || len(parts[n-4]) != 8 {
+	rest, ok := strings.CutSuffix(text, "/s3/aws4_request")
+	region := strings.LastIndexByte(rest, '/')
+	if !ok || region < 0 {
 		return false
 	}
-	s.id, s.day, s.region = strings.Join(parts[:n-4], "/"), parts[n-4], parts[n-3]
-	return s.id != ""
+	day := strings.LastIndexByte(rest[:region], '/')
+	if day <= 0 {
+		return false
+	}
+	s.id, s.day, s.region = rest[:day], rest[day+1:region], rest[region+1:]
+	return len(s.day) == len("YYYYMMDD")
 }
 
 // covers checks that the signature is about all that it must be about.
 func (s *signature) covers(h *fasthttp.RequestHeader) *Error {
-	if !slices.Contains(s.headers, "host") {
+	if !s.lists([]byte("host")) {
 		return &Error{Code: codeSignature, Message: "The signature must cover the Host header."}
 	}
 	for name := range h.All() {
-		lower := strings.ToLower(string(name))
-		if strings.HasPrefix(lower, "x-amz-") && !slices.Contains(s.headers, lower) {
-			if lower == "x-amz-content-sha256" && s.presigned || lower == "x-amz-date" && s.presigned {
-				continue
-			}
-			return &Error{Code: codeAccessDenied, Message: "There were headers present in the request which were not signed: " + valid(lower) + "."}
+		if !hasPrefixFold(borrowed(name), "x-amz-") || s.lists(name) {
+			continue
 		}
+		if s.presigned && (strings.EqualFold(borrowed(name), "x-amz-content-sha256") || strings.EqualFold(borrowed(name), "x-amz-date")) {
+			continue
+		}
+		return &Error{Code: codeAccessDenied, Message: "There were headers present in the request which were not signed: " + valid(strings.ToLower(string(name))) + "."}
 	}
 	return nil
 }
 
-// canonical is the request as it is signed.
-func canonical(ctx *fasthttp.RequestCtx, r *request, s *signature) []byte {
-	b := make([]byte, 0, 1024)
-	b = append(append(b, ctx.Method()...), '\n')
-	path, err := url.PathUnescape(r.rawPath)
-	if err != nil {
-		path = r.rawPath // parse has refused it
+// lists reports whether a header was signed; the list has its name in small
+// letters.
+func (s *signature) lists(name []byte) bool {
+	for rest, more := s.headers, true; more; {
+		var one string
+		one, rest, more = strings.Cut(rest, ";")
+		if len(one) != len(name) {
+			continue
+		}
+		same := true
+		for i, c := range name {
+			if 'A' <= c && c <= 'Z' {
+				c += 'a' - 'A'
+			}
+			same = same && one[i] == c
+		}
+		if same {
+			return true
+		}
 	}
-	b = append(appendEscaped(b, path, true), '\n')
-	b = append(appendQuery(b, ctx.QueryArgs()), '\n')
-	for _, name := range s.headers {
+	return false
+}
+
+// canonical is the request as it is signed, until the scratch is used again.
+func canonical(ctx *fasthttp.RequestCtx, r *request) []byte {
+	s, b := &r.signature, r.scratch[:0]
+	b = append(append(b, ctx.Method()...), '\n', '/')
+	b = append(appendEscaped(b, r.called, true), '\n')
+	b = append(r.appendQuery(b, ctx.QueryArgs()), '\n')
+	for rest, more := s.headers, true; more; {
+		var name string
+		name, rest, more = strings.Cut(rest, ";")
 		b = append(append(b, name...), ':')
 		b = append(appendHeader(b, &ctx.Request.Header, name), '\n')
 	}
+	b = append(append(b, '\n'), s.headers...)
 	b = append(b, '\n')
-	for i, name := range s.headers {
-		if i > 0 {
-			b = append(b, ';')
-		}
-		b = append(b, name...)
-	}
-	b = append(b, '\n')
-	return append(b, r.caller.payload...)
+	r.scratch = append(b, r.caller.payload...)
+	return r.scratch
 }
 
 // appendHeader appends all values of a header, without needless blanks.
@@ -274,29 +308,40 @@ func appendHeader(b []byte, h *fasthttp.RequestHeader, name string) []byte {
 	return b
 }
 
+// pair is where in a text a parameter of a query begins, and where its name and
+// the whole of it end.
+type pair struct{ from, name, to int }
+
 // appendQuery appends the parameters in the order of their names, less the
 // signature itself.
-func appendQuery(b []byte, args *fasthttp.Args) []byte {
-	if args.Len() == 0 {
-		return b
-	}
-	pairs := make([]string, 0, args.Len())
+func (r *request) appendQuery(b []byte, args *fasthttp.Args) []byte {
+	begin, pairs := len(b), r.pairs[:0]
 	for name, value := range args.All() {
 		if string(name) == "X-Amz-Signature" {
 			continue
 		}
-		pair := append(appendEscaped(nil, string(name), false), '=')
-		pairs = append(pairs, string(appendEscaped(pair, string(value), false)))
+		p := pair{from: len(b)}
+		b = appendEscaped(b, borrowed(name), false)
+		p.name = len(b)
+		b = appendEscaped(append(b, '='), borrowed(value), false)
+		p.to = len(b)
+		pairs = append(pairs, p)
 	}
-	slices.SortFunc(pairs, func(x, y string) int { // by name first: '=' sorts above some of what names have
-		nameX, valueX, _ := strings.Cut(x, "=")
-		nameY, valueY, _ := strings.Cut(y, "=")
-		if c := strings.Compare(nameX, nameY); c != 0 {
+	r.pairs = pairs
+	slices.SortFunc(pairs, func(x, y pair) int { // by name first: '=' sorts above some of what names have
+		if c := bytes.Compare(b[x.from:x.name], b[y.from:y.name]); c != 0 {
 			return c
 		}
-		return strings.Compare(valueX, valueY)
+		return bytes.Compare(b[x.name:x.to], b[y.name:y.to])
 	})
-	return append(b, strings.Join(pairs, "&")...)
+	end := len(b)
+	for i, p := range pairs {
+		if i > 0 {
+			b = append(b, '&')
+		}
+		b = append(b, b[p.from:p.to]...)
+	}
+	return b[:begin+copy(b[begin:], b[end:])]
 }
 
 // appendEscaped escapes all but the unreserved characters, and slashes of a path.
@@ -314,14 +359,12 @@ func appendEscaped(b []byte, text string, path bool) []byte {
 	return b
 }
 
-// toSign is what the signature of a canonical request is made of.
-func (s *signature) toSign(canonical []byte) []byte {
-	hash := sha256.Sum256(canonical)
-	b := make([]byte, 0, 192)
+// appendToSign appends what the signature of a canonical request is made of.
+func (s *signature) appendToSign(b []byte, canonical [sha256.Size]byte) []byte {
 	b = append(append(b, algorithm...), '\n')
 	b = append(s.at.AppendFormat(b, timeFormat), '\n')
-	b = append(append(b, s.scope()...), '\n')
-	return hex.AppendEncode(b, hash[:])
+	b = append(s.appendScope(b), '\n')
+	return hex.AppendEncode(b, canonical[:])
 }
 
 func sum(key, text []byte) []byte {
@@ -330,11 +373,31 @@ func sum(key, text []byte) []byte {
 	return h.Sum(nil)
 }
 
+// signingKey signs for one pair of keys, day and region.
+type signingKey struct {
+	key []byte
+	// macs has hash.Hash that were used: they have read the key.
+	macs sync.Pool
+}
+
+// appendSum appends the MAC of a text.
+func (k *signingKey) appendSum(b, text []byte) []byte {
+	mac, ok := k.macs.Get().(hash.Hash)
+	if !ok {
+		mac = hmac.New(sha256.New, k.key)
+	}
+	mac.Reset()
+	mac.Write(text)
+	b = mac.Sum(b)
+	k.macs.Put(mac)
+	return b
+}
+
 // keyCache keeps what signing keys were made: it takes four hashes to make one,
 // and it holds for a day.
 type keyCache struct {
 	// made is replaced, never changed.
-	made atomic.Pointer[map[madeFor][]byte]
+	made atomic.Pointer[map[madeFor]*signingKey]
 }
 
 type madeFor struct {
@@ -346,7 +409,7 @@ type madeFor struct {
 const maxMade = 64
 
 // get returns the signing key and whether it was there.
-func (c *keyCache) get(key *Key, s *signature) ([]byte, bool) {
+func (c *keyCache) get(key *Key, s *signature) (*signingKey, bool) {
 	if made := c.made.Load(); made != nil {
 		if k, ok := (*made)[madeFor{key, s.day, s.region}]; ok {
 			return k, true
@@ -355,12 +418,12 @@ func (c *keyCache) get(key *Key, s *signature) ([]byte, bool) {
 	k := sum([]byte("AWS4"+key.Secret), []byte(s.day))
 	k = sum(k, []byte(s.region))
 	k = sum(k, []byte("s3"))
-	return sum(k, []byte("aws4_request")), false
+	return &signingKey{key: sum(k, []byte("aws4_request"))}, false
 }
 
 // put keeps the key of a signature that was right.
-func (c *keyCache) put(key *Key, s *signature, signing []byte) {
-	next := make(map[madeFor][]byte, maxMade)
+func (c *keyCache) put(key *Key, s *signature, signing *signingKey) {
+	next := make(map[madeFor]*signingKey, maxMade)
 	if made := c.made.Load(); made != nil && len(*made) < maxMade {
 		maps.Copy(next, *made)
 	}
