@@ -74,6 +74,8 @@ type bucketServer struct {
 	conns atomic.Int64
 	// fault answers in place of the server when it returns true.
 	fault atomic.Pointer[func(w http.ResponseWriter, r *http.Request) bool]
+	// old: it does not know of chunks with a trailer, and takes them for bytes.
+	old atomic.Bool
 	// seen is the last request that was no GET or HEAD of an object.
 	seen atomic.Pointer[http.Request]
 }
@@ -105,7 +107,7 @@ func (b *bucketServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if err != nil || r.ContentLength >= 0 && int64(len(body)) != r.ContentLength {
 			return
 		}
-		if r.Header.Get("X-Amz-Content-Sha256") == streamingUnsigned {
+		if r.Header.Get("X-Amz-Content-Sha256") == streamingUnsigned && !b.old.Load() {
 			if body, err = unchunked(r, body); err != nil {
 				http.Error(w, "<Error><Code>BadDigest</Code></Error>", http.StatusBadRequest)
 				return

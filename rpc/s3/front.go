@@ -108,9 +108,11 @@ func (o *Options) Validate() error {
 // Front answers S3 requests. All methods may be called at the same time.
 type Front struct {
 	Options
-	framed framing.Server
-	count  counters
-	keys   keyCache
+	framed   framing.Server
+	count    counters
+	spool    spool
+	trailers trailers
+	keys     keyCache
 	// ids numbers requests; node is what tells the ids of two processes apart.
 	ids  atomic.Uint64
 	node string
@@ -136,6 +138,7 @@ func New(o Options) (*Front, error) {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	f := &Front{Options: o, node: newNodeName()}
+	f.spool.each, f.spool.all = spoolBytes, MaxSpoolBytes
 	for access := range f.anybody {
 		f.anybody[access].Access = Access(access)
 	}

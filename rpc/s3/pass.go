@@ -207,12 +207,17 @@ func (f *Front) upstream(ctx *fasthttp.RequestCtx, r *request) (*upstream, *Erro
 	}
 	u.stop = append(u.stop, cancel)
 	if body != nil && r.deletes(ctx) {
-		if err := u.readDeletes(r, size); err != nil {
-			u.end()
-			return nil, err
-		}
-		size = int64(u.body.list.Len())
-		for name, sum := range body.sums { // object storage does not delete without one
+		err = u.readDeletes(r, size)
+	} else if body != nil && len(body.sums()) > 0 {
+		size, err = f.passSums(u, r, size, header)
+	}
+	if err != nil {
+		u.end()
+		return nil, err
+	}
+	if body != nil && body.whole != nil {
+		size = int64(body.whole.Len())
+		for name, sum := range body.sums() { // object storage does not delete without one
 			header.Set(name, base64.StdEncoding.EncodeToString(sum.Sum(nil)))
 		}
 	}
@@ -292,15 +297,9 @@ func (f *Front) clientBody(ctx *fasthttp.RequestCtx, r *request, header http.Hea
 		if err != nil {
 			return nil, 0, err
 		}
+		b.chunked = d
 		from, size, payload = d, decoded, unsigned
 		withoutChunked(header)
-		switch {
-		case r.deletes(ctx):
-			b.sums = d.sums
-		case len(d.sums) > 0:
-			from, size = newTrailed(d, decoded, header)
-			payload = streamingUnsigned
-		}
 	case size < 0:
 		return nil, 0, &Error{Code: codeMissingLength, Message: "You must provide the Content-Length HTTP header."}
 	case payload == "" || payload == unsigned:
@@ -339,21 +338,29 @@ func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 type clientBody struct {
 	conn *conn
 	held *held
-	// list is the body as a whole where it is a list, sums are the checksums that
-	// came behind it.
-	list *bytes.Reader
-	sums map[string]hash.Hash
-	mu   struct {
+	// chunked is set where the body comes in S3's own chunks.
+	chunked *chunked
+	// whole is the body where all of it was read before it goes on.
+	whole *bytes.Reader
+	mu    struct {
 		sync.Mutex
 		src  io.Reader
 		fail *Error
 	}
 }
 
+// sums are the checksums that come behind the body.
+func (b *clientBody) sums() map[string]hash.Hash {
+	if b.chunked == nil {
+		return nil
+	}
+	return b.chunked.sums
+}
+
 // Read implements io.Reader.
 func (b *clientBody) Read(p []byte) (int, error) {
-	if b.list != nil {
-		return b.list.Read(p)
+	if b.whole != nil {
+		return b.whole.Read(p)
 	}
 	n, err := b.held.Read(p)
 	if e, ok := err.(*Error); ok {
@@ -428,10 +435,7 @@ func (u *upstream) readDeletes(r *request, size int64) *Error {
 	}
 	data, err := io.ReadAll(io.LimitReader(u.body, maxListBytes+1))
 	if err != nil {
-		if e, ok := err.(*Error); ok {
-			return e
-		}
-		return incomplete("it ended early")
+		return unread(err)
 	}
 	var list deletes
 	if len(data) > maxListBytes || xml.Unmarshal(data, &list) != nil {
@@ -443,8 +447,16 @@ func (u *upstream) readDeletes(r *request, size int64) *Error {
 		}
 		u.keys = append(u.keys, o.Key)
 	}
-	u.body.list = bytes.NewReader(data)
+	u.body.whole = bytes.NewReader(data)
 	return nil
+}
+
+// unread is why a body could not be read to its end.
+func unread(err error) *Error {
+	if e, ok := err.(*Error); ok {
+		return e
+	}
+	return incomplete("it ended early")
 }
 
 // copySource reads the header that names what is copied.

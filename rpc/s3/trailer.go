@@ -1,6 +1,7 @@
 package s3
 
 import (
+	"bytes"
 	"encoding/base64"
 	"errors"
 	"io"
@@ -15,10 +16,38 @@ import (
 // one have it, so that the length of all is known before.
 const passedChunk = 64 << 10
 
-// trailed writes a body anew in unsigned chunks with the client's checksums behind
-// them: the client has sent them behind the body, where they can't be waited for,
-// and object storage keeps them with the object, or misses them when the parts of
-// an upload are put together. They have been checked when they leave.
+// passSums decides how the checksums go on that a client sends behind a body: they
+// are checked whatever becomes of them, object storage keeps them with the object,
+// and asks for them when an upload was begun with a checksum algorithm. A store that
+// does not know of chunks with a trailer may take them for the object's bytes, and
+// say nothing. So they go before the body where there is room to wait for all of it,
+// behind it to a store that has shown that it understands, and nowhere else. It
+// returns how long the body is.
+func (f *Front) passSums(u *upstream, r *request, size int64, header http.Header) (int64, *Error) {
+	if leave, ok := f.spool.enter(size); ok {
+		u.stop = append(u.stop, leave)
+		data := make([]byte, size)
+		n, err := io.ReadFull(u.body, data)
+		if err == nil { // the checksums are checked behind the last byte
+			_, err = io.ReadFull(u.body, make([]byte, 1))
+		}
+		if err != io.EOF {
+			return 0, unread(err)
+		}
+		u.body.whole = bytes.NewReader(data[:n])
+		return size, nil
+	}
+	if !f.trailers.taken(f, r) {
+		return size, nil
+	}
+	t, length := newTrailed(u.body.chunked, size, header)
+	u.body.held = newHeld(t)
+	header.Set("X-Amz-Content-Sha256", streamingUnsigned)
+	return length, nil
+}
+
+// trailed writes a body anew in unsigned chunks with the client's checksums, which
+// have been checked when they leave, behind them.
 type trailed struct {
 	src *chunked
 	// out is what is left of buf.
