@@ -9,13 +9,14 @@ import (
 	"headstart/engine/object"
 	"headstart/pools"
 	"headstart/rpc"
+	"headstart/rpc/s3"
 )
 
 // What one of many costs, in bytes of heap and stack: measured, and rounded up.
 const (
 	tabletBytes  = 320 // shards.TestBytesPerTablet
 	addressBytes = 640 // shards.TestBytesPerAddress
-	objectBytes  = 384
+	objectBytes  = 384 // object.TestBytesPerObject
 	blockBytes   = 160
 	waitingBytes = 1 << 10
 	// timelineBytes is of a read with timeline.MaxSteps steps and long words.
@@ -36,10 +37,12 @@ func budgetOf(c *config.Set) pools.Budget {
 		{Name: "blocks on their way", Count: 1, Bytes: c.Int("buffer_budget_bytes")},
 		{Name: "index of the File Cache", Count: blocks, Bytes: blockBytes},
 		{Name: "known objects", Count: object.DefaultMaxObjects, Bytes: objectBytes},
+		{Name: "their names and headers", Count: 1, Bytes: object.MaxTextBytes},
 		{Name: "candidates of tablets", Count: c.Int("peer_candidate_max_tablets"), Bytes: tabletBytes},
 		{Name: "peers' circuits and latencies", Count: c.Int("peer_candidate_max_addresses"), Bytes: addressBytes},
 		{Name: "connections of peers", Count: rpc.DefaultMaxConns, Bytes: rpc.ConnBytes},
 		{Name: "timelines of slow reads", Count: 2 * maxTimelines, Bytes: timelineBytes},
+		{Name: "uploads with late checksums", Count: 1, Bytes: s3.MaxSpoolBytes},
 		{Name: "peer reads that wait", Count: int64(queue), Bytes: waitingBytes},
 	}
 }

@@ -17,6 +17,10 @@ import (
 // DefaultMaxObjects bounds the table when Options do not.
 const DefaultMaxObjects = 1 << 20
 
+// MaxTextBytes bounds what the objects of a table are called and what their
+// headers say, together: an object that has the longest of both takes 20 KiB.
+const MaxTextBytes = 256 << 20
+
 // Key is what a Table is kept by. A file that is read as a part of a tablet is
 // immutable; the same object read from outside is whatever it is now.
 type Key struct {
@@ -53,7 +57,28 @@ type Known struct {
 	// shared is further tablets whose packed files the object holds, in order; nil
 	// for none. Readers replace it, and never change what it points to.
 	shared atomic.Pointer[[]uint64]
+	// text is what the table has counted for the entry's strings and lines, 0 when it
+	// is in none. Whoever takes it out of the table takes it out of the count.
+	text  atomic.Int64
+	table *Table
 }
+
+// count adds what an entry of the table has grown by.
+func (k *Known) count(bytes int64) {
+	for {
+		now := k.text.Load()
+		if now == 0 {
+			return
+		}
+		if k.text.CompareAndSwap(now, now+bytes) {
+			k.table.text.Add(bytes)
+			return
+		}
+	}
+}
+
+// leave takes the entry out of the count.
+func (k *Known) leave() { k.table.text.Add(-k.text.Swap(0)) }
 
 // Line is one line of an HTTP header.
 type Line struct{ Name, Value []byte }
@@ -65,14 +90,30 @@ func (k *Known) Header(make func(*block.Meta) []Line) []Line {
 		return *lines
 	}
 	lines := make(&k.Meta)
-	k.header.Store(&lines) // of two at once both are right
+	if !k.header.CompareAndSwap(nil, &lines) { // of two at once both are right
+		return lines
+	}
+	bytes := int64(0)
+	for i := range lines {
+		bytes += lineBytes + int64(len(lines[i].Name)+len(lines[i].Value))
+	}
+	if k.count(bytes); k.table != nil {
+		k.table.bound(Key{})
+	}
 	return lines
 }
+
+// lineBytes is what a line takes beside its name and value.
+const lineBytes = 64
 
 // Table is what a node knows of objects.
 type Table struct {
 	entries *xsync.MapOf[Key, *Known]
 	max     int
+	// text is what the strings and lines of all entries take. Writers of entries
+	// change it; what it says is late by what they are just doing.
+	text    atomic.Int64
+	maxText int64
 }
 
 // NewTable returns a table of at most maxObjects objects, DefaultMaxObjects
@@ -81,7 +122,7 @@ func NewTable(maxObjects int) *Table {
 	if maxObjects <= 0 {
 		maxObjects = DefaultMaxObjects
 	}
-	return &Table{entries: xsync.NewMapOfWithHasher[Key, *Known](hash), max: maxObjects}
+	return &Table{entries: xsync.NewMapOfWithHasher[Key, *Known](hash), max: maxObjects, maxText: MaxTextBytes}
 }
 
 func hash(k Key, seed uint64) uint64 {
@@ -135,34 +176,66 @@ func (t *Table) Changed(k Key) bool {
 }
 
 func (t *Table) store(k Key, known *Known) {
+	m := &known.Meta
+	known.table = t
+	bytes := int64(len(k.Object.Bucket) + len(k.Object.Key) + len(m.Version) + len(m.ETag) + len(m.ContentType) + len(m.Extra) + 1)
+	known.text.Store(bytes)
+	t.text.Add(bytes)
+	out := known
 	t.entries.Compute(k, func(now *Known, loaded bool) (*Known, bool) {
 		if loaded && (now.Asked.After(known.Asked) || now.changed && !known.Asked.After(now.Asked)) {
 			return now, false
 		}
+		out = now
 		return known, false
 	})
-	if t.entries.Size() > t.max {
-		t.makeRoom(k)
+	if out != nil {
+		out.leave()
+	}
+	t.bound(k)
+}
+
+// bound makes room when there is too much.
+func (t *Table) bound(keep Key) {
+	if t.entries.Size() > t.max || t.text.Load() > t.maxText {
+		t.makeRoom(keep)
 	}
 }
 
 // Forget drops known, and no later news, from under k.
 func (t *Table) Forget(k Key, known *Known) {
+	var out *Known
 	t.entries.Compute(k, func(now *Known, loaded bool) (*Known, bool) {
+		if loaded && now == known {
+			out = now
+		}
 		return now, !loaded || now == known
 	})
+	if out != nil {
+		out.leave()
+	}
 }
 
 // Len returns the number of objects known.
 func (t *Table) Len() int { return t.entries.Size() }
 
-// makeRoom drops a sixteenth of the objects, those not read lately first, and
-// never keep. Dropping many at once spreads the cost of the walk over as many
-// calls of Learn. It begins anywhere: if all walks began at the map's first
-// entry, they would drop what is new there and never get to what is old behind.
+// makeRoom drops a sixteenth of the objects, or of what they say, those not read
+// lately first, and never keep. Dropping many at once spreads the cost of the walk
+// over as many calls of Learn. It begins anywhere: if all walks began at the map's
+// first entry, they would drop what is new there and never get to what is old
+// behind.
 func (t *Table) makeRoom(keep Key) {
-	drop, skip := t.max/16+1, rand.IntN(t.max)
-	for round := 0; round < 3 && drop > 0; round++ {
+	drop := 0
+	if t.entries.Size() > t.max {
+		drop = t.max/16 + 1
+	}
+	text := t.maxText
+	if t.text.Load() > t.maxText {
+		text -= t.maxText / 16
+	}
+	left := func() bool { return drop > 0 || t.text.Load() > text }
+	skip := rand.IntN(t.entries.Size() + 1)
+	for round := 0; round < 3 && left(); round++ {
 		t.entries.Range(func(k Key, known *Known) bool {
 			if skip > 0 {
 				skip--
@@ -173,7 +246,7 @@ func (t *Table) makeRoom(keep Key) {
 			}
 			t.Forget(k, known)
 			drop--
-			return drop > 0
+			return left()
 		})
 	}
 }

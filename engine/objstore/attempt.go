@@ -148,8 +148,8 @@ func headerOf(m middleware.Metadata) header {
 }
 
 // maxExtra bounds what is kept of an object's further headers. S3's own bound for
-// those of a user is 2 KiB.
-const maxExtra = 3 << 10
+// those of a user is 2 KiB, those of other stores are 8 to 16 KiB.
+const maxExtra = 16 << 10
 
 // extraOf puts those headers of a reply together that belong to the object.
 func extraOf(h http.Header) string {

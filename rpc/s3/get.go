@@ -55,6 +55,10 @@ func (f *Front) tryRead(ctx *fasthttp.RequestCtx, r *request) bool {
 	if known == nil {
 		return f.readUnknown(ctx, r, read, want)
 	}
+	if known.Meta.Extra == block.ExtraUnkept {
+		f.passObject(ctx, r)
+		return true
+	}
 	read.MaxAge = -1 // it is as young as it has to be
 	return f.readKnown(ctx, r, known, want)
 }
@@ -102,10 +106,16 @@ func (f *Front) mustAsk(read *block.Read) bool {
 	return read.MaxAge == 1 || f.Engine.Known(read.Object, "") != nil
 }
 
-// complete reports whether all headers of the object are known: not when a peer has
-// told us of it, or when it was known before a restart.
-func complete(known *object.Known) bool {
-	return !known.Learned.IsZero() && known.Meta.Extra != block.ExtraUnkept
+// complete reports whether object storage has told us of the object, which is when
+// its headers are known: not when a peer has, or when it was known before a restart.
+func complete(known *object.Known) bool { return !known.Learned.IsZero() }
+
+// passObject passes a read of an object on whose headers are too many to be kept:
+// nobody but object storage knows what its bytes are encoded in.
+func (f *Front) passObject(ctx *fasthttp.RequestCtx, r *request) {
+	r.own()
+	r.kind = passRead
+	f.pass(ctx, r)
 }
 
 // complete looks up the headers that are missing: only object storage knows them
@@ -198,6 +208,10 @@ func (f *Front) readRest(ctx *fasthttp.RequestCtx, r *request, read *block.Read,
 		case known.Meta.Version != meta.Version:
 			give()
 			return false
+		case known.Meta.Extra == block.ExtraUnkept:
+			give()
+			f.passObject(ctx, r)
+			return true
 		default:
 			a.known, a.meta = known, &known.Meta
 		}

@@ -237,7 +237,7 @@ func (f *Front) upstream(ctx *fasthttp.RequestCtx, r *request) (*upstream, *Erro
 func passesOn(name string) bool {
 	switch canonical := http.CanonicalHeaderKey(name); canonical {
 	case "Content-Type", "Content-Md5", "Content-Encoding", "Content-Disposition", "Content-Language", "Cache-Control", "Expires",
-		"Range", "If-Match", "If-None-Match", "If-Modified-Since", "If-Unmodified-Since", "Origin",
+		"Range", "If-Match", "If-None-Match", "If-Modified-Since", "If-Unmodified-Since", "If-Range", "Origin",
 		"Access-Control-Request-Method", "Access-Control-Request-Headers":
 		return true
 	case "X-Amz-Date", "X-Amz-Security-Token", "X-Amz-Content-Sha256", "X-Amz-Decoded-Content-Length", "X-Amz-Trailer",
