@@ -145,7 +145,7 @@ func New(o Options) (*Front, error) {
 	f.framed.Limits = framing.Limits{HeaderBytes: maxHeaderBytes, BodyBytes: maxBodyBytes}
 	f.framed.Wrap = newConn
 	f.framed.HTTP = &fasthttp.Server{
-		Handler: f.handle, ErrorHandler: f.broken, Logger: quiet{o.Logger},
+		Handler: f.handle, ExpectHandler: f.expect, ErrorHandler: f.broken, Logger: quiet{o.Logger},
 		// Bodies are streamed: this is how much of one is read before its handler runs.
 		MaxRequestBodySize: 64 << 10, StreamRequestBody: true, ReadBufferSize: maxHeaderBytes + 1,
 		ReadTimeout: readTimeout, WriteTimeout: o.BlockTimeout, IdleTimeout: idleTimeout,

@@ -20,9 +20,9 @@ type span struct {
 // several parts, is as good as none: so it is with S3.
 func parseRange(text string) span {
 	whole := span{to: -1}
-	text, ok := strings.CutPrefix(text, "bytes=")
+	unit, text, _ := strings.Cut(text, "=")
 	first, last, found := strings.Cut(strings.TrimSpace(text), "-")
-	if !ok || !found {
+	if !found || !strings.EqualFold(unit, "bytes") {
 		return whole
 	}
 	if first == "" {

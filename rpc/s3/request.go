@@ -249,18 +249,34 @@ func (f *Front) handle(ctx *fasthttp.RequestCtx) {
 	}
 }
 
-func (f *Front) serve(ctx *fasthttp.RequestCtx, r *request) {
-	f.count.requests.Add(1)
-	err := f.parse(ctx, r)
-	if err == nil && f.Ready != nil {
+// check finds out what is asked for, and whether it may be.
+func (f *Front) check(ctx *fasthttp.RequestCtx, r *request) *Error {
+	if err := f.parse(ctx, r); err != nil {
+		return err
+	}
+	if f.Ready != nil {
 		if why := f.Ready(); why != "" {
-			err = &Error{Code: codeUnavailable, Message: "The node is not ready: " + why + "."}
+			return &Error{Code: codeUnavailable, Message: "The node is not ready: " + why + "."}
 		}
 	}
-	if err == nil {
-		err = f.admit(ctx, r)
+	return f.admit(ctx, r)
+}
+
+// expect answers a client that waits with its body until it is asked for it: who is
+// refused hears so before it has sent gigabytes, and ends the connection.
+func (f *Front) expect(ctx *fasthttp.RequestCtx) int {
+	r := &request{}
+	if err := f.check(ctx, r); err != nil {
+		f.count.requests.Add(1)
+		f.fail(ctx, r, err)
+		return err.Status()
 	}
-	if err != nil {
+	return fasthttp.StatusContinue
+}
+
+func (f *Front) serve(ctx *fasthttp.RequestCtx, r *request) {
+	f.count.requests.Add(1)
+	if err := f.check(ctx, r); err != nil {
 		f.fail(ctx, r, err)
 		return
 	}
