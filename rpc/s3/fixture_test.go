@@ -70,6 +70,8 @@ type bucketServer struct {
 	gets   atomic.Int64
 	heads  atomic.Int64
 	writes atomic.Int64
+	// bytes counts those of the answers' bodies.
+	bytes atomic.Int64
 	// conns counts connections.
 	conns atomic.Int64
 	// fault answers in place of the server when it returns true.
@@ -117,7 +119,20 @@ func (b *bucketServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		b.whole.Lock()
 		defer b.whole.Unlock()
 	}
-	b.s3.ServeHTTP(w, r)
+	b.s3.ServeHTTP(counted{w, &b.bytes}, r)
+}
+
+// counted counts the bytes of an answer's body.
+type counted struct {
+	http.ResponseWriter
+	bytes *atomic.Int64
+}
+
+// Write implements http.ResponseWriter.
+func (c counted) Write(p []byte) (int, error) {
+	n, err := c.ResponseWriter.Write(p)
+	c.bytes.Add(int64(n))
+	return n, err
 }
 
 // unchunked reads a body in chunks with checksums behind it, as object storage does.
