@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strings"
 	"testing"
 	"time"
 
@@ -51,11 +52,12 @@ func TestHitOnTheWireAllocatesNothing(t *testing.T) {
 
 // textOf is the beginning of a request as it is sent.
 func textOf(req *http.Request) string {
-	text := fmt.Sprintf("%s %s HTTP/1.1\r\nHost: %s\r\n", req.Method, req.URL.RequestURI(), req.URL.Host)
+	var text strings.Builder
+	fmt.Fprintf(&text, "%s %s HTTP/1.1\r\nHost: %s\r\n", req.Method, req.URL.RequestURI(), req.URL.Host)
 	for name, values := range req.Header {
-		text += name + ": " + values[0] + "\r\n"
+		fmt.Fprintf(&text, "%s: %s\r\n", name, values[0])
 	}
-	return text
+	return text.String()
 }
 
 // noAllocs sends a request, with a Range behind it, over and over.
