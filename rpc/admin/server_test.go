@@ -287,3 +287,25 @@ func TestShutdownWaitsForTheRequestUnderWay(t *testing.T) {
 		t.Error("the port is still open")
 	}
 }
+
+// TestHT01_ShutdownEndsHalfRequests: who has sent a part of a header is not waited
+// for until it is told that it was too slow.
+func TestHT01_ShutdownEndsHalfRequests(t *testing.T) {
+	n := startBE(t, nil)
+	var half []net.Conn
+	for _, text := range []string{"", "G", "GET /livez HTTP/1.1\r\nHost: a\r\n"} {
+		c, err := net.Dial("tcp", n.addr)
+		must(t, err)
+		defer c.Close()
+		must(t, c.SetDeadline(time.Now().Add(time.Minute)))
+		_, err = io.WriteString(c, text)
+		must(t, err)
+		half = append(half, c)
+	}
+	must(t, n.Shutdown(t.Context()))
+	for i, c := range half {
+		if n, err := c.Read(make([]byte, 100)); n > 0 || err == nil {
+			t.Errorf("connection %d has got an answer, %d bytes", i, n)
+		}
+	}
+}

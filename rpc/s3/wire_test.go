@@ -181,3 +181,25 @@ func TestUnitsOfRanges(t *testing.T) {
 		}
 	}
 }
+
+// TestHT01_ShutdownEndsHalfRequests: who has sent a part of a header is not waited
+// for until it is told that it was too slow.
+func TestHT01_ShutdownEndsHalfRequests(t *testing.T) {
+	w := newWorld(t, options{})
+	var half []net.Conn
+	for _, text := range []string{"", "G", "GET /data/k HTTP/1.1\r\nHost: a\r\n", "PUT /data/k HTTP/1.1\r\nContent-Length: 5\r\n"} {
+		c, err := net.Dial("tcp", w.addr)
+		must(t, err)
+		defer c.Close()
+		must(t, c.SetDeadline(time.Now().Add(patience)))
+		_, err = io.WriteString(c, text)
+		must(t, err)
+		half = append(half, c)
+	}
+	must(t, w.Shutdown(t.Context()))
+	for i, c := range half {
+		if n, err := c.Read(make([]byte, 100)); n > 0 || err == nil {
+			t.Errorf("connection %d has got an answer, %d bytes", i, n)
+		}
+	}
+}
