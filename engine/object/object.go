@@ -53,7 +53,7 @@ type Known struct {
 	tablet atomic.Uint64
 	// header is what the answers of a front say of the object. The first one writes
 	// it; who reads it may take it for what Meta says.
-	header atomic.Pointer[[]Line]
+	header atomic.Pointer[Header]
 	// shared is further tablets whose packed files the object holds, in order; nil
 	// for none. Readers replace it, and never change what it points to.
 	shared atomic.Pointer[[]uint64]
@@ -83,24 +83,30 @@ func (k *Known) leave() { k.table.text.Add(-k.text.Swap(0)) }
 // Line is one line of an HTTP header.
 type Line struct{ Name, Value []byte }
 
-// Header returns the lines that make returns for the object, which is asked once:
-// they hold as long as what is known, and nobody changes them.
-func (k *Known) Header(make func(*block.Meta) []Line) []Line {
-	if lines := k.header.Load(); lines != nil {
-		return *lines
+// Header is what answers say of an object: line by line, and as bytes of HTTP.
+type Header struct {
+	Lines []Line
+	Block []byte
+}
+
+// Header returns what make returns for the object, which is asked once: it holds
+// as long as what is known, and nobody changes it.
+func (k *Known) Header(make func(*block.Meta) *Header) *Header {
+	if h := k.header.Load(); h != nil {
+		return h
 	}
-	lines := make(&k.Meta)
-	if !k.header.CompareAndSwap(nil, &lines) { // of two at once both are right
-		return lines
+	h := make(&k.Meta)
+	if !k.header.CompareAndSwap(nil, h) { // of two at once both are right
+		return h
 	}
-	bytes := int64(0)
-	for i := range lines {
-		bytes += lineBytes + int64(len(lines[i].Name)+len(lines[i].Value))
+	bytes := int64(len(h.Block))
+	for _, line := range h.Lines {
+		bytes += lineBytes + int64(len(line.Name)+len(line.Value))
 	}
 	if k.count(bytes); k.table != nil {
 		k.table.bound(Key{})
 	}
-	return lines
+	return h
 }
 
 // lineBytes is what a line takes beside its name and value.

@@ -13,10 +13,11 @@ type Conn struct {
 	net.Conn
 	scan   Scanner
 	failed error
+	alone  bool
 	// turn says who may go on with the connection. Its reader and leave move it, and
 	// whoever is first has it:
 	//
-	//	serving ◀─── a request is there, whole header ───┐
+	//	serving ◀──────── bytes are there ────────┐
 	//	   └──── Read waits for a request's header ──▶ waiting ── leave ──▶ left
 	turn atomic.Uint32
 	// server is told of the connection's end; nil where there is none.
@@ -39,15 +40,17 @@ func (c *Conn) Read(p []byte) (int, error) {
 	}
 	// Nothing of a request has run before its header has ended, and nothing of an
 	// answer is left to be sent when the server waits for the next one.
-	between := c.scan.at <= headerLine
-	if between && (!c.turn.CompareAndSwap(serving, waiting) || c.server.stopping() && c.leave()) {
+	waits := c.scan.at <= headerLine
+	if waits && (!c.turn.CompareAndSwap(serving, waiting) || c.server.Stopping() && c.leave()) {
 		return 0, net.ErrClosed
 	}
 	n, err := c.Conn.Read(p)
-	if between && !c.turn.CompareAndSwap(waiting, serving) {
+	if waits && !c.turn.CompareAndSwap(waiting, serving) {
 		return 0, net.ErrClosed
 	}
+	before, between := c.scan.done, c.scan.between()
 	good, wrong := c.scan.Scan(p[:n])
+	c.alone = between && c.scan.between() && c.scan.done == before+1 && c.scan.bodiless()
 	if wrong == nil {
 		return n, err
 	}
@@ -67,6 +70,10 @@ func (c *Conn) leave() bool {
 	_ = c.Conn.Close() // the reader's Close says what there is to say
 	return true
 }
+
+// Alone reports whether the bytes of the last Read are one request, from its first
+// to its last byte, which has no body.
+func (c *Conn) Alone() bool { return c.alone }
 
 // Refused returns why the connection c was refused, nil when it was not or is
 // no Conn. A server's own error does not always say: fasthttp loses the cause of

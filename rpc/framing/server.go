@@ -35,7 +35,7 @@ func (s *Server) Serve(ln net.Listener) error {
 	s.mu.Lock()
 	s.mu.listeners = append(s.mu.listeners, l)
 	s.mu.Unlock()
-	if s.stopping() {
+	if s.Stopping() {
 		return l.Close()
 	}
 	err := s.HTTP.Serve(l)
@@ -62,8 +62,8 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	return errors.Join(append(errs, s.HTTP.ShutdownWithContext(ctx))...)
 }
 
-// stopping reports whether Shutdown has begun.
-func (s *Server) stopping() bool { return s != nil && s.stopped.Load() }
+// Stopping reports whether Shutdown has begun.
+func (s *Server) Stopping() bool { return s != nil && s.stopped.Load() }
 
 func (s *Server) remember(c *Conn) {
 	s.mu.Lock()

@@ -117,8 +117,9 @@ type Front struct {
 	ids  atomic.Uint64
 	node string
 	// chunks has *[chunkBytes]byte for bodies under way, bodies has *body, requests
-	// has *request.
-	chunks, bodies, requests sync.Pool
+	// has *request, shorts has *short.
+	chunks, bodies, requests, shorts sync.Pool
+	date                             dateLine
 	// anybody has what may be done without a signature, by how much that is.
 	anybody [AccessWrite + 1]Key
 }
@@ -143,7 +144,7 @@ func New(o Options) (*Front, error) {
 		f.anybody[access].Access = Access(access)
 	}
 	f.framed.Limits = framing.Limits{HeaderBytes: maxHeaderBytes, BodyBytes: maxBodyBytes}
-	f.framed.Wrap = newConn
+	f.framed.Wrap = f.newConn
 	f.framed.HTTP = &fasthttp.Server{
 		Handler: f.handle, ExpectHandler: f.expect, ErrorHandler: f.broken, Logger: quiet{o.Logger},
 		// Bodies are streamed: this is how much of one is read before its handler runs.
