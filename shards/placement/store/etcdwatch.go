@@ -13,9 +13,13 @@ import (
 
 // Watch lets d follow the changes of others, in their order, until ctx ends. When
 // some were missed, because etcd has compacted them away or this FE was away from
-// it for too long, it reads the whole state anew. An error means that the state is
+// it for too long, or because it was at a member of etcd that the others don't reach,
+// it reads the whole state anew. An error means that the state is
 // another cluster's now, or of a newer program: the FE has to start anew.
 func (e *Etcd) Watch(ctx context.Context, d *placement.Directory) error {
+	// A member that has lost its leader hears of nothing, and says nothing of that.
+	// With this it ends the watch, and the client asks another one.
+	ctx = clientv3.WithRequireLeader(ctx)
 	for {
 		err := e.watch(ctx, d)
 		if ctx.Err() != nil {
