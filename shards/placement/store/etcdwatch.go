@@ -27,8 +27,7 @@ func (e *Etcd) Watch(ctx context.Context, d *placement.Directory) error {
 		}
 		e.log.Warn("changes of other FEs were missed: the state is read anew", "error", e.wrap(err))
 		for {
-			err = d.Replace(func() (placement.State, error) { return e.list(ctx) })
-			if err == nil {
+			if err = e.replace(ctx, d); err == nil {
 				break
 			}
 			if errors.Is(err, placement.ErrInvalid) {
@@ -42,6 +41,15 @@ func (e *Etcd) Watch(ctx context.Context, d *placement.Directory) error {
 			}
 		}
 	}
+}
+
+// replace reads the whole state anew into d.
+func (e *Etcd) replace(ctx context.Context, d *placement.Directory) error {
+	var seen sight
+	return d.Replace(func() (s placement.State, err error) {
+		s, seen, err = e.list(ctx)
+		return s, err
+	}, func() { e.see(seen) })
 }
 
 // relistAgain is the pause between attempts to read the state.
@@ -96,7 +104,13 @@ func (e *Etcd) follow(events []*clientv3.Event, d *placement.Directory) error {
 		if r.revision <= e.mu.seen {
 			return placement.Change{}, false
 		}
-		e.mu.seen, e.mu.lastID = r.revision, max(e.mu.lastID, r.lastID)
 		return r.Change, true
+	}, func() {
+		if r.revision == 0 {
+			return
+		}
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.mu.seen, e.mu.lastID = r.revision, max(e.mu.lastID, r.lastID)
 	})
 }
