@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,16 +16,16 @@ import (
 // slow is a door whose reads take a while of virtual time.
 type slow struct {
 	takes func(n int) time.Duration
-	calls int
+	calls atomic.Int64
 	err   error
 }
 
 func (s *slow) Read(ctx context.Context, _ *Object, r Read, _ []byte) (int, string, error) {
-	s.calls++
+	n := int(s.calls.Add(1))
 	select {
 	case <-ctx.Done():
 		return 0, "", ctx.Err()
-	case <-time.After(s.takes(s.calls)):
+	case <-time.After(s.takes(n)):
 		return int(r.Length), "local", s.err
 	}
 }
@@ -97,16 +98,16 @@ func TestWhatIsDueIsBookedHoweverARunEnds(t *testing.T) {
 		reads, served    int64
 		took             time.Duration
 	}{
-		"it keeps up":                   {time.Millisecond, time.Hour, 99_999, 99_999, 10 * time.Second},
-		"too slow":                      {time.Second, time.Hour, 99_999, 40, 10 * time.Second},
-		"too slow and interrupted":      {time.Second, 5500 * time.Millisecond, 54_999, 20, 5500 * time.Millisecond},
-		"hangs until it is interrupted": {time.Hour, 5500 * time.Millisecond, 54_999, 0, 5500 * time.Millisecond},
+		"it keeps up":                   {time.Millisecond, time.Hour, 9_999, 9_999, 10 * time.Second},
+		"too slow":                      {time.Second, time.Hour, 9_999, 40, 10 * time.Second},
+		"too slow and interrupted":      {time.Second, 5500 * time.Millisecond, 5_499, 20, 5500 * time.Millisecond},
+		"hangs until it is interrupted": {time.Hour, 5500 * time.Millisecond, 5_499, 0, 5500 * time.Millisecond},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), one.interrupt)
 			defer cancel()
 			p := onePlan()
-			p.Rate, p.InFlight, p.Timeout = 10_000, 4, 2*time.Hour
+			p.Rate, p.InFlight, p.Timeout = 1000, 4, 2*time.Hour
 			if one.takes < time.Second {
 				p.InFlight = 64
 			}
@@ -130,7 +131,7 @@ func TestWhatIsDueIsBookedHoweverARunEnds(t *testing.T) {
 // was due while the run warmed up.
 func TestWhatIsServedCounts(t *testing.T) {
 	p := onePlan()
-	p.Rate, p.Warm = 10_000, 5*time.Second
+	p.Rate, p.Warm = 1000, 5*time.Second
 	r := played(t, &slow{takes: func(int) time.Duration { return 10 * time.Millisecond }}, p)
 	if r.Served < 999 || r.Served > 1001 || r.Late != r.Reads || r.Bytes != 100*r.Served {
 		t.Errorf("%d reads, %d served, %d bytes, %d not ended", r.Reads, r.Served, r.Bytes, r.Late)
@@ -182,8 +183,8 @@ func TestAnyRateThatIsAllowedIsKept(t *testing.T) {
 					cancel() // or the run might never end
 					return 0
 				}}
-				if r, err := Run(ctx, door, p, nil); err != nil || r.Reads != 0 || door.calls != 0 {
-					t.Errorf("rate %v, even %v: %d reads, %v", rate, even, door.calls, err)
+				if r, err := Run(ctx, door, p, nil); err != nil || r.Reads != 0 || door.calls.Load() != 0 {
+					t.Errorf("rate %v, even %v: %d reads, %v", rate, even, door.calls.Load(), err)
 				}
 			})
 		}
