@@ -60,7 +60,10 @@ func Compare(w io.Writer, p Plan) error {
 	seen := make([][][]float64, len(p.Subjects)) // by subject, round and unit; nil where it was left out
 	for round := range runs * p.Rounds {
 		for i := range p.Subjects {
-			at := (i + round) % len(p.Subjects) // nobody always follows the same one
+			at := (i + round) % len(p.Subjects)
+			if round%2 == 1 { // nobody always follows the same one
+				at = len(p.Subjects) - 1 - at
+			}
 			if p.Subjects[at].Once && round%p.Rounds > 0 {
 				seen[at] = append(seen[at], nil)
 				continue

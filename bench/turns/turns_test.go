@@ -72,6 +72,35 @@ func TestSeveralUnitsAreJudgedEachForItself(t *testing.T) {
 	}
 }
 
+// What a subject leaves behind, a warm processor or a busy one, meets the next one.
+func TestNobodyAlwaysFollowsTheSame(t *testing.T) {
+	var order []string
+	var list []Subject
+	for _, name := range []string{"a", "b", "c", "d", "e"} {
+		list = append(list, Subject{Name: name, Measure: func() ([]float64, error) {
+			order = append(order, name)
+			return []float64{1}, nil
+		}})
+	}
+	if err := Compare(&strings.Builder{}, Plan{Units: []string{"ns"}, Rounds: 10, Subjects: list}); err != nil {
+		t.Fatal(err)
+	}
+	after := map[string]map[string]int{}
+	for i, name := range order[1:] {
+		if after[name] == nil {
+			after[name] = map[string]int{}
+		}
+		after[name][order[i]]++
+	}
+	for name, before := range after {
+		for other, n := range before {
+			if n > 12 { // of 20 rounds
+				t.Errorf("%s comes after %s in %d of 20 rounds", name, other, n)
+			}
+		}
+	}
+}
+
 func TestAFailureNamesItsSubject(t *testing.T) {
 	bad := Subject{Name: "broken", Measure: func() ([]float64, error) { return nil, errors.New("no") }}
 	err := Compare(&strings.Builder{}, Plan{Units: []string{"ns"}, Rounds: 1, Subjects: []Subject{bad, bad}})

@@ -46,7 +46,7 @@ type options struct {
 func main() {
 	o := options{}
 	flag.StringVar(&o.headstart, "headstart", "../../bin/headstart", "the binary (make build)")
-	flag.StringVar(&o.cachey, "cachey", "cachey", "the binary (make rivals builds it)")
+	flag.StringVar(&o.cachey, "cachey", "/tmp/headstart-rivals/bin/server", "the binary (make rivals builds it)")
 	flag.IntVar(&o.rounds, "rounds", 8, "rounds of each of the two runs")
 	flag.IntVar(&o.seconds, "seconds", 1, "how long one server is measured in a round")
 	flag.IntVar(&o.connections, "connections", 16, "connections of wrk")
@@ -219,7 +219,7 @@ func check(s *servers.Running, size int, want []byte) error {
 func compare(o options, all []*servers.Running, size int, first bool) error {
 	p := turns.Plan{
 		Title:  fmt.Sprintf("A hit of %d bytes, one core each, wrk -t1 -c%d, %d s each", size, o.connections, o.seconds),
-		Units:  []string{"µs/answer", "CPU-µs/answer", "answers/s"},
+		Units:  []string{"µs/answer", "CPU-µs/answer", "its own", "the kernel's", "answers/s"},
 		Judged: 2,
 		Rounds: o.rounds,
 	}
@@ -260,7 +260,9 @@ func measure(o options, s *servers.Running, size int) ([]float64, error) {
 	if err != nil {
 		return nil, err
 	}
-	return []float64{1e6 / rate, float64((after - before).Nanoseconds()) / 1e3 / answers, rate}, nil
+	took := after.Since(before)
+	each := func(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e3 / answers }
+	return []float64{1e6 / rate, each(took.Both()), each(took.User), each(took.Kernel), rate}, nil
 }
 
 // parse reads what wrk says.

@@ -72,7 +72,7 @@ func overGRPC(h ways.Hello, size int) (way, error) {
 		return ways.Verify(out.Value, size, block.Checksum(out.Value))
 	}
 	return way{
-		name: "gRPC-go 1.85", config: "protobuf BytesValue, one connection, windows of 16 and 64 MiB, a deadline",
+		name: "gRPC-go 1.83", config: "protobuf BytesValue, one connection, windows of 16 and 64 MiB, a deadline",
 		why:  "it proves no token and admits everybody",
 		open: func() (ways.Fetch, error) { return one, nil },
 	}, nil

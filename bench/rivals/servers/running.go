@@ -171,14 +171,23 @@ func (r *Running) Stop() error {
 	return os.RemoveAll(r.dir)
 }
 
+// Time is processor time, of a program itself and of the kernel for it.
+type Time struct{ User, Kernel time.Duration }
+
+// Both is their sum.
+func (t Time) Both() time.Duration { return t.User + t.Kernel }
+
+// Since is what has been added since before.
+func (t Time) Since(before Time) Time { return Time{t.User - before.User, t.Kernel - before.Kernel} }
+
 // CPU is the processor time that the server and its children have taken.
-func (r *Running) CPU() (time.Duration, error) {
+func (r *Running) CPU() (Time, error) {
 	if r.cmd == nil {
-		return 0, nil
+		return Time{}, nil
 	}
 	list, err := filepath.Glob("/proc/[0-9]*/stat")
 	if err != nil {
-		return 0, err
+		return Time{}, err
 	}
 	var all []process
 	for _, path := range list {
@@ -188,7 +197,7 @@ func (r *Running) CPU() (time.Duration, error) {
 		}
 		p, err := parseStat(string(text))
 		if err != nil {
-			return 0, fmt.Errorf("%s: %w", path, err)
+			return Time{}, fmt.Errorf("%s: %w", path, err)
 		}
 		all = append(all, p)
 	}
@@ -198,7 +207,7 @@ func (r *Running) CPU() (time.Duration, error) {
 // process is what the kernel says of one.
 type process struct {
 	pid, parent int
-	cpu         time.Duration
+	cpu         Time
 }
 
 // parseStat reads a line of /proc/PID/stat.
@@ -217,11 +226,11 @@ func parseStat(line string) (p process, err error) {
 		}
 	}
 	const tick = time.Second / 100 // USER_HZ
-	return process{pid: n[0], parent: n[1], cpu: time.Duration(n[2]+n[3]) * tick}, nil
+	return process{pid: n[0], parent: n[1], cpu: Time{time.Duration(n[2]) * tick, time.Duration(n[3]) * tick}}, nil
 }
 
 // family is the time of a process and all below it.
-func family(all []process, root int) (sum time.Duration) {
+func family(all []process, root int) (sum Time) {
 	parents := make(map[int]int, len(all))
 	for _, p := range all {
 		parents[p.pid] = p.parent
@@ -229,7 +238,7 @@ func family(all []process, root int) (sum time.Duration) {
 	for _, p := range all {
 		for at := p.pid; at > 1; at = parents[at] {
 			if at == root {
-				sum += p.cpu
+				sum.User, sum.Kernel = sum.User+p.cpu.User, sum.Kernel+p.cpu.Kernel
 				break
 			}
 		}

@@ -130,7 +130,7 @@ func TrafficServer(slices bool) Server {
 // where it is looked for.
 func Cachey(program string) Server {
 	return Server{
-		Name: "Cachey 0.13.2", Config: "pages of 16 MiB in 1 GiB of memory, hedged GETs, as it comes; no disk",
+		Name: "Cachey 0.13.2", Config: "pages of 16 MiB in 1 GiB of memory, hedged GETs, as cargo install makes it; no disk",
 		Why:     whyNothing + "; its objects lie in its own memory, fetched in pages of 16 MiB",
 		program: program, from: "cargo install cachey --version 0.13.2 --locked", WholeAsRange: true, prefix: "/fetch",
 		args: []string{"--memory", "1GiB", "--port", "{{.Port}}"},

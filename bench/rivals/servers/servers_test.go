@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -17,14 +16,12 @@ import (
 	"headstart/bench/s3law"
 )
 
-// all are those that read from object storage; Headstart and Cachey if their
-// binaries are where make rivals has them.
+// all are those that read from object storage, where make rivals has them.
 func all() []Server {
-	list := []Server{Headstart("../../../bin/headstart"), NginxCache(), Varnish(), TrafficServer(false), TrafficServer(true), Origin()}
-	if program, err := exec.LookPath("cachey"); err == nil {
-		list = append(list, Cachey(program))
+	return []Server{
+		Headstart("../../../bin/headstart"), NginxCache(), Varnish(), TrafficServer(false), TrafficServer(true),
+		Cachey("/tmp/headstart-rivals/bin/server"), Origin(),
 	}
-	return list
 }
 
 func TestServersAnswerRangesAndKeepWhatTheyRead(t *testing.T) {
@@ -126,7 +123,7 @@ func get(t *testing.T, r *Running, rng string, want []byte) {
 
 func TestConfigurationsAreFilledIn(t *testing.T) {
 	used := map[string]bool{}
-	for _, s := range append(all(), NginxStatic(true), NginxStatic(false), Cachey("cachey")) {
+	for _, s := range append(all(), NginxStatic(true), NginxStatic(false)) {
 		dir := t.TempDir()
 		f, err := s.fieldsFor(Options{Store: "http://127.0.0.1:9000", Origin: "http://127.0.0.1:8000", Files: "/files", Core: "0"}, dir)
 		if err != nil {
@@ -187,7 +184,7 @@ func TestAFailureSaysWhatTheServerSaid(t *testing.T) {
 func TestProcessorTimeIsOfAProcessAndItsChildren(t *testing.T) {
 	line := "12 (a ) (b) S 7 12 12 0 -1 4194304 100 0 0 0 150 50 900 900 20 0 1 0 10 1 1"
 	p, err := parseStat(line)
-	if err != nil || p != (process{pid: 12, parent: 7, cpu: 2 * time.Second}) {
+	if err != nil || p != (process{pid: 12, parent: 7, cpu: Time{1500 * time.Millisecond, 500 * time.Millisecond}}) {
 		t.Errorf("%+v, %v", p, err)
 	}
 	for _, bad := range []string{"", "12 (a", "12 (a) S 7", "x (a) S 7 12 12 0 -1 4194304 100 0 0 0 150 50 900"} {
@@ -195,8 +192,8 @@ func TestProcessorTimeIsOfAProcessAndItsChildren(t *testing.T) {
 			t.Errorf("%q passes", bad)
 		}
 	}
-	list := []process{{1, 0, 1}, {7, 1, 2}, {12, 7, 4}, {13, 12, 8}, {20, 1, 16}}
-	if sum := family(list, 7); sum != 14 {
-		t.Errorf("family of 7: %d", sum)
+	list := []process{{1, 0, Time{1, 32}}, {7, 1, Time{2, 64}}, {12, 7, Time{4, 128}}, {13, 12, Time{8, 256}}, {20, 1, Time{16, 512}}}
+	if sum := family(list, 7); sum != (Time{14, 448}) || sum.Since(Time{4, 8}).Both() != 450 {
+		t.Errorf("family of 7: %+v", sum)
 	}
 }
