@@ -227,7 +227,7 @@ func compare(o options, all []*servers.Running, size int, first bool) error {
 		if i > 0 && !strings.Contains(s.Name, o.only) {
 			continue
 		}
-		subject := turns.Subject{Name: s.Name, Why: s.Why, Measure: func() ([]float64, error) { return measure(o, s, size) }}
+		subject := turns.Subject{Name: s.Name, Why: s.WhyHit, Measure: func() ([]float64, error) { return measure(o, s, size) }}
 		if first {
 			subject.Config = s.Config
 		}
