@@ -133,7 +133,7 @@ func startAll(o options, files, store string) (all []*servers.Running, stop func
 		if !first && !origin && !strings.Contains(s.Name, o.only) {
 			continue
 		}
-		if missing := s.Missing(); missing != "" {
+		if missing := s.LeftOut(); missing != "" {
 			if first || origin {
 				return all, stop, errors.New(missing)
 			}

@@ -8,6 +8,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -63,7 +64,10 @@ func run(headstart, cachey, only string, rounds int) error {
 		if len(p.Subjects) > 0 && !strings.Contains(s.Name, only) {
 			continue
 		}
-		if missing := s.Missing(); missing != "" {
+		if missing := s.LeftOut(); missing != "" {
+			if len(p.Subjects) == 0 {
+				return errors.New(missing)
+			}
 			fmt.Println(missing)
 			continue
 		}

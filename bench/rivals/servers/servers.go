@@ -157,10 +157,26 @@ func Origin() Server {
 	}
 }
 
-// Missing says what is not there, "" when all is.
-func (s Server) Missing() string {
+// LeftOut says why the server can't be measured, "" when it can: something is
+// missing, or it does not start here.
+func (s Server) LeftOut() string {
+	err := s.missing()
+	if err == nil {
+		var r *Running
+		if r, err = s.Start(Options{Store: "http://127.0.0.1:1", Files: os.TempDir()}); err == nil {
+			err = r.Stop()
+		}
+	}
+	if err != nil {
+		return fmt.Sprintf("%s is left out (%s): %v", s.Name, s.from, err)
+	}
+	return ""
+}
+
+// missing is what is not there.
+func (s Server) missing() error {
 	if s.program == "" {
-		return ""
+		return nil
 	}
 	_, err := exec.LookPath(s.program)
 	for _, file := range s.needs {
@@ -168,10 +184,7 @@ func (s Server) Missing() string {
 			_, err = os.Stat(file)
 		}
 	}
-	if err != nil {
-		return fmt.Sprintf("%s is left out (%s): %v", s.Name, s.from, err)
-	}
-	return ""
+	return err
 }
 
 // listen finds a port that was free a moment ago.

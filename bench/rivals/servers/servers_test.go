@@ -35,8 +35,11 @@ func TestServersAnswerRangesAndKeepWhatTheyRead(t *testing.T) {
 	store.Enable(false)
 	for _, s := range all() {
 		t.Run(s.Name, func(t *testing.T) {
-			if missing := s.Missing(); missing != "" {
+			if missing := s.missing(); missing != nil {
 				t.Skip(missing)
+			}
+			if text := s.LeftOut(); text != "" {
+				t.Error(text)
 			}
 			r, err := s.Start(Options{Store: store.URL(), Core: "0"})
 			if err != nil {
@@ -91,8 +94,11 @@ func TestNginxServesFiles(t *testing.T) {
 	}
 	for _, sendfile := range []bool{true, false} {
 		s := NginxStatic(sendfile)
-		if missing := s.Missing(); missing != "" {
+		if missing := s.missing(); missing != nil {
 			t.Skip(missing)
+		}
+		if text := s.LeftOut(); text != "" {
+			t.Error(text)
 		}
 		r, err := s.Start(Options{Files: dir})
 		if err != nil {
@@ -171,13 +177,19 @@ func TestAFailureSaysWhatTheServerSaid(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "broken") || !strings.Contains(err.Error(), "no such thing") {
 		t.Errorf("%v", err)
 	}
+	if text := s.LeftOut(); !strings.Contains(text, "broken is left out") || !strings.Contains(text, "no such thing") {
+		t.Errorf("%q", text)
+	}
 	s.program = "no-such-program"
-	if !strings.Contains(s.Missing(), "broken is left out") {
-		t.Errorf("%q", s.Missing())
+	if text := s.LeftOut(); !strings.Contains(text, "broken is left out") {
+		t.Errorf("%q", text)
 	}
 	s.program, s.needs = "sh", []string{filepath.Join(t.TempDir(), "plugin.so")}
-	if !strings.Contains(s.Missing(), "plugin.so") {
-		t.Errorf("%q", s.Missing())
+	if text := s.LeftOut(); !strings.Contains(text, "plugin.so") {
+		t.Errorf("%q", text)
+	}
+	if text := Origin().LeftOut(); text != "" {
+		t.Errorf("object storage is left out: %s", text)
 	}
 }
 
