@@ -20,6 +20,7 @@ if [ -n "$packages" ]; then
 	policy=/usr/sbin/policy-rc.d # says whether a package may start its service
 	if [ ! -e $policy ] && printf '#!/bin/sh\nexit 101\n' >$policy && chmod +x $policy; then
 		trap 'rm -f $policy' EXIT
+		trap 'exit 1' INT TERM HUP # it must not outlive this
 	fi
 	# Without a policy of that kind nothing is installed: a daemon would disturb more than a row is worth.
 	if [ -x $policy ] && apt-get update -qq >&2 &&

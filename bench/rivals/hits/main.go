@@ -47,7 +47,7 @@ func main() {
 	o := options{}
 	flag.StringVar(&o.headstart, "headstart", "../../bin/headstart", "the binary (make build)")
 	flag.StringVar(&o.cachey, "cachey", "/tmp/headstart-rivals/bin/server", "the binary (make rivals builds it)")
-	flag.IntVar(&o.rounds, "rounds", 8, "rounds of each of the two runs")
+	flag.IntVar(&o.rounds, "rounds", 7, "rounds of each of the two runs")
 	flag.IntVar(&o.seconds, "seconds", 1, "how long one server is measured in a round")
 	flag.IntVar(&o.connections, "connections", 16, "connections of wrk")
 	flag.StringVar(&o.serverCore, "server-core", "0", "the servers' core")
