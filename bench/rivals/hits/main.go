@@ -20,9 +20,11 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"headstart/bench/rivals/servers"
@@ -63,13 +65,16 @@ func main() {
 		}
 		o.sizes = append(o.sizes, n)
 	}
-	if err := run(o); err != nil {
+	// Servers are stopped by who has started them, when it is interrupted too.
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, o); err != nil {
 		fmt.Fprintln(os.Stderr, "hits:", err)
 		os.Exit(1)
 	}
 }
 
-func run(o options) error {
+func run(ctx context.Context, o options) error {
 	for _, tool := range []string{"wrk", "taskset"} {
 		if _, err := exec.LookPath(tool); err != nil {
 			return fmt.Errorf("%s is missing (Debian packages wrk and util-linux)", tool)
@@ -108,7 +113,7 @@ func run(o options) error {
 		}
 	}
 	for i, size := range o.sizes {
-		if err := compare(o, all, size, i == 0); err != nil {
+		if err := compare(ctx, o, all, size, i == 0); err != nil {
 			return err
 		}
 	}
@@ -216,7 +221,7 @@ func check(s *servers.Running, size int, want []byte) error {
 
 // compare measures one size in rounds and prints the table, the first with what
 // they all are.
-func compare(o options, all []*servers.Running, size int, first bool) error {
+func compare(ctx context.Context, o options, all []*servers.Running, size int, first bool) error {
 	p := turns.Plan{
 		Title:  fmt.Sprintf("A hit of %d bytes, one core each, wrk -t1 -c%d, %d s each", size, o.connections, o.seconds),
 		Units:  []string{"µs/answer", "CPU-µs/answer", "its own", "the kernel's", "answers/s"},
@@ -227,7 +232,7 @@ func compare(o options, all []*servers.Running, size int, first bool) error {
 		if i > 0 && !strings.Contains(s.Name, o.only) {
 			continue
 		}
-		subject := turns.Subject{Name: s.Name, Why: s.WhyHit, Measure: func() ([]float64, error) { return measure(o, s, size) }}
+		subject := turns.Subject{Name: s.Name, Why: s.WhyHit, Measure: func() ([]float64, error) { return measure(ctx, o, s, size) }}
 		if first {
 			subject.Config = s.Config
 		}
@@ -237,7 +242,7 @@ func compare(o options, all []*servers.Running, size int, first bool) error {
 }
 
 // measure lets wrk ask one server for one object.
-func measure(o options, s *servers.Running, size int) ([]float64, error) {
+func measure(ctx context.Context, o options, s *servers.Running, size int) ([]float64, error) {
 	args := []string{"-c", o.clientCore, "wrk", "-t1", fmt.Sprintf("-c%d", o.connections), fmt.Sprintf("-d%ds", o.seconds)}
 	if rng := whole(s, size); rng != "" {
 		args = append(args, "-H", "Range: "+rng)
@@ -246,7 +251,7 @@ func measure(o options, s *servers.Running, size int) ([]float64, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(o.seconds+20)*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(o.seconds+20)*time.Second)
 	defer cancel()
 	out, err := exec.CommandContext(ctx, "taskset", append(args, s.URL(bucket, key(size)))...).CombinedOutput()
 	if err != nil {

@@ -12,8 +12,10 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"os/signal"
 	"runtime"
 	"strings"
+	"syscall"
 	"time"
 
 	"headstart/bench/rivals/servers"
@@ -30,7 +32,10 @@ func main() {
 	rounds := flag.Int("rounds", 3, "rounds of each of the two runs")
 	only := flag.String("only", "", "ours and the rivals whose `name` has this in it")
 	flag.Parse()
-	if err := run(*headstart, *cachey, *only, *rounds); err != nil {
+	// Servers are stopped by who has started them, when it is interrupted too.
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, *headstart, *cachey, *only, *rounds); err != nil {
 		fmt.Fprintln(os.Stderr, "reads:", err)
 		os.Exit(1)
 	}
@@ -43,7 +48,7 @@ type world struct {
 	objects  []s3law.Object
 }
 
-func run(headstart, cachey, only string, rounds int) error {
+func run(ctx context.Context, headstart, cachey, only string, rounds int) error {
 	trace, err := tpch.Load()
 	if err != nil {
 		return err
@@ -78,7 +83,7 @@ func run(headstart, cachey, only string, rounds int) error {
 				// The law is another one in each round, but the same for all in it, and in
 				// both runs: a few slow GETs are a tenth of what a cold read takes.
 				played++
-				return w.measure(s, uint64(played%rounds))
+				return w.measure(ctx, s, uint64(played%rounds))
 			},
 		})
 	}
@@ -88,7 +93,7 @@ func run(headstart, cachey, only string, rounds int) error {
 // measure starts object storage and a server with an empty cache, and reads
 // everything twice; once from object storage itself, which answers the second time as
 // it did the first.
-func (w *world) measure(s servers.Server, seed uint64) ([]float64, error) {
+func (w *world) measure(ctx context.Context, s servers.Server, seed uint64) ([]float64, error) {
 	store, err := s3law.Start(s3law.Options{Bucket: bucket, Objects: w.objects, Law: s3law.Law{Seed: seed}})
 	if err != nil {
 		return nil, err
@@ -101,13 +106,13 @@ func (w *world) measure(s servers.Server, seed uint64) ([]float64, error) {
 	defer r.Stop()
 	d := tpch.NewDirect(w.trace, w.contents, r.URL(bucket, ""))
 	defer d.Close()
-	cold, err := pass(d, store, r)
+	cold, err := pass(ctx, d, store, r)
 	if err != nil {
 		return nil, err
 	}
 	warm := cold
 	if s.Name != servers.Origin().Name {
-		warm, err = pass(d, store, r)
+		warm, err = pass(ctx, d, store, r)
 	}
 	return []float64{cold.seconds, warm.seconds, cold.cpu, warm.cpu, cold.gets, warm.gets, (cold.bytes + warm.bytes) / 1e6}, err
 }
@@ -115,14 +120,14 @@ func (w *world) measure(s servers.Server, seed uint64) ([]float64, error) {
 // taken is what reading everything once has taken; cpu is the server's.
 type taken struct{ seconds, cpu, gets, bytes float64 }
 
-func pass(d *tpch.Direct, store *s3law.Server, r *servers.Running) (taken, error) {
+func pass(ctx context.Context, d *tpch.Direct, store *s3law.Server, r *servers.Running) (taken, error) {
 	idle, err := r.CPU()
 	if err != nil {
 		return taken{}, err
 	}
 	from, began := store.Metrics(), time.Now()
 	for _, q := range d.Trace.Queries {
-		if _, err := d.Run(context.Background(), q.Reads); err != nil {
+		if _, err := d.Run(ctx, q.Reads); err != nil {
 			return taken{}, err
 		}
 	}
