@@ -66,10 +66,10 @@ type fields struct {
 const (
 	whySendfile = "sendfile lends the file's pages to the receiver, for as long as that takes to read, so that the kernel's part is smaller; " +
 		"a cache that writes over its blocks must copy, since nothing tells when they were read. Its own code does little but HTTP"
-	whyOneCall = "one system call sends an answer out of its own memory; ours sends two for a block, since the last 4 KiB follow as a copy, " +
+	whyOneCall = "one system call sends an answer out of its own memory; ours sends two for a large block, since the last 4 KiB follow as a copy, " +
 		"which notices a file that was cut short"
 	whyOneRead = whyOneCall + "; and it takes a request with one read, where ours looks for the next one before it is there"
-	whyMemory  = "it keeps all in memory, verifies nothing and writes nothing to a disk"
+	whyMemory  = "it keeps all in memory, verifies nothing, writes nothing to a disk, and sends an answer with one system call where ours needs two a block"
 )
 
 // Headstart is one BE without peers; program is its binary.
