@@ -131,8 +131,9 @@ type task struct {
 	// of extra come along with the others, for nobody yet (S39).
 	flights [block.MaxRun]*flight.Flight
 	extra   block.Run
-	// learning is set until the object is known.
+	// learning is set until the object is known; read is what it is learned for.
 	learning *flight.Flight
+	read     *block.Read
 
 	leg  *peerLeg
 	race *race.Race

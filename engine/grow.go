@@ -5,6 +5,7 @@ import (
 
 	"headstart/engine/block"
 	"headstart/engine/flight"
+	"headstart/engine/object"
 )
 
 // grow lets the task's GET bring neighbours along that are likely to be asked
@@ -57,4 +58,30 @@ func (t *task) cut(first, end uint64) {
 	out := block.NewRun(first, int(end-first))
 	t.e.growth.Return(t.known.Base, out)
 	t.req.Run.Want &^= out.Want << (first - t.req.Run.First)
+}
+
+// foresee brings the rest of a small object along with its end, when that is what
+// a read misses: a footer. It goes by the read as it was asked for, not by its
+// blocks, or every read of the last block were one.
+func (e *Engine) foresee(m mode, read *block.Read, req *block.Fetch, known *object.Known) {
+	size := known.Meta.Size
+	rng, ok := e.clamp(read, 0, size)
+	if !ok || rng.End != size || read.Size >= e.BlockSize || size-rng.Offset >= e.BlockSize || m.peers || read.ForPeer {
+		return
+	}
+	span := block.NewRun(rng.First, int(rng.Count))
+	for _, run := range e.growth.Rest(known.Base, span, e.geometry.Blocks(size), e.getMaxBlocks(), time.Since(e.began)) {
+		part := *req
+		part.Run, part.Meta = run, known.Meta
+		t := e.newTask(m, &part, known)
+		for end, index := run.First+uint64(run.Count()), run.First; index < end; index++ {
+			if !t.carry(index) {
+				t.cut(index, end)
+				break
+			}
+		}
+		if t.extra = t.req.Run; t.extra.Want != 0 {
+			t.run()
+		}
+	}
 }

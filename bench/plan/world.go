@@ -70,7 +70,7 @@ func (w *world) read(r read, done func()) {
 			w.learning[r.object] = append(waiting, func() { w.read(r, done) })
 			return
 		}
-		w.learning[r.object] = nil
+		w.learning[r.object] = []func(){func() { w.foresee(r) }}
 	}
 	rng, _ := plan.Clamp(geometry, r.offset, r.size, w.sizes[r.object])
 	missing := 0
@@ -94,6 +94,9 @@ func (w *world) read(r read, done func()) {
 		}
 	}
 	w.fetch(r.object, led)
+	if len(led) > 0 && w.known[r.object] {
+		w.foresee(r)
+	}
 	if missing == 0 {
 		w.after(0, done)
 	}
@@ -146,6 +149,29 @@ func (w *world) grow(object int, span block.Run) block.Run {
 		w.growth.Return(base(object), run)
 	}
 	return grown
+}
+
+// foresee brings the rest of a small object along with its footer, as the engine
+// does.
+func (w *world) foresee(r read) {
+	size := w.sizes[r.object]
+	if w.growth == nil || r.offset+r.size != size || r.size >= int64(geometry) {
+		return
+	}
+	rng, _ := plan.Clamp(geometry, r.offset, r.size, size)
+	id, span := base(r.object), block.NewRun(rng.First, int(rng.Count))
+	for _, run := range w.growth.Rest(id, span, geometry.Blocks(size), block.MaxRun, w.now) {
+		count := 0
+		for count < run.Count() && w.lead(key{r.object, run.First + uint64(count)}) {
+			count++
+		}
+		if count < run.Count() {
+			w.growth.Return(id, block.NewRun(run.First+uint64(count), run.Count()-count))
+		}
+		if count > 0 {
+			w.get(r.object, block.NewRun(run.First, count))
+		}
+	}
 }
 
 // lead starts a flight that nobody waits for, unless the block is there or on

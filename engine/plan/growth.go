@@ -27,6 +27,10 @@ const (
 	// scanned of the scanWindow blocks before must have been asked for lately
 	// until a large object is taken to be scanned.
 	scanned, scanWindow = 3, 4
+	// restBlocks is how many blocks a GET of the rest of a small object has at most:
+	// two that go beside each other bring a large one sooner. TPC-H takes 67 GETs and
+	// 0.95 s with 8, 89 and 0.89 s with 4, 55 and 1.13 s with 16.
+	restBlocks = 8
 )
 
 // Growth decides which neighbours a GET brings along with the blocks that it
@@ -75,6 +79,33 @@ func (g *Growth) Grow(base block.ID, span block.Run, blocks uint64, most int, no
 	g.unused.Add(int64(s.bringLocked(base, extra, now)))
 	g.count.extra.Add(int64(before + after))
 	return run
+}
+
+// Rest returns the GETs that should go at once beside a read of span, the end of a
+// small object: who reads the footer goes on to read most of it. They are of the
+// blocks before span, down to the first that was asked for lately, or that came
+// along once and nobody wanted. Grow has noted span before. What is not fetched
+// goes to Return.
+func (g *Growth) Rest(base block.ID, span block.Run, blocks uint64, most int, now time.Duration) []block.Run {
+	most = min(clampRun(most), restBlocks)
+	if most == 1 || blocks > block.MaxRun || span.First == 0 || span.First+uint64(span.Count()) != blocks {
+		return nil
+	}
+	s := g.memory.shard(base)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	v, count := s.viewLocked(base, span.First, now), 0
+	for at := span.First; at > 0 && !v.hasAsked(at-1) && !v.isIdle(at-1); at-- {
+		count++
+	}
+	if count, _ = g.take(count, 0, reserve); count == 0 {
+		return nil
+	}
+	rest := block.NewRun(span.First-uint64(count), count)
+	g.unused.Add(int64(s.bringLocked(base, rest, now)))
+	g.count.extra.Add(int64(count))
+	pieces := (count + most - 1) / most
+	return Spans(rest, (count+pieces-1)/pieces)
 }
 
 // neighbours is the rule: how many blocks before and after span are worth

@@ -212,6 +212,14 @@ func play(t *testing.T, g *Growth, rng *rand.Rand, steps int, check func(asked i
 		if rng.IntN(5) == 0 {
 			g.Return(id, run)
 		}
+		for _, rest := range g.Rest(id, span, blocks, block.MaxRun, now) {
+			if rest.First+uint64(rest.Count()) > first || rest.Count() > restBlocks {
+				t.Fatalf("beside %v of %d blocks go %v", span, blocks, rest)
+			}
+			if rng.IntN(3) == 0 {
+				g.Return(id, rest)
+			}
+		}
 		check(asked)
 	}
 	return asked
