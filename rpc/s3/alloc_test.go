@@ -10,7 +10,8 @@ import (
 
 // TestHitOnTheWireAllocatesNothing: from the request on a socket to the answer on
 // it, what one block in the cache answers allocates nothing, in the server's loop
-// neither.
+// neither. What several answer allocates the list of them: nobody is watched or
+// waited for.
 func TestHitOnTheWireAllocatesNothing(t *testing.T) {
 	if testing.Short() {
 		t.Skip("so the race detector runs it, whose pools forget")
@@ -18,7 +19,7 @@ func TestHitOnTheWireAllocatesNothing(t *testing.T) {
 	const mb = 1 << 20
 	w := newWorld(t, options{blockSize: mb})
 	w.settings.RevalidateMS.Store(-1)
-	data := content("k", 1, mb)
+	data := content("k", 1, 3*mb)
 	w.put("k", data)
 	w.get("k", "", data)
 	w.flush()
@@ -27,8 +28,8 @@ func TestHitOnTheWireAllocatesNothing(t *testing.T) {
 	must(t, err)
 	defer c.Close()
 	must(t, c.SetDeadline(time.Now().Add(time.Minute)))
-	buf := make([]byte, mb+4096)
-	for _, k := range []struct{ from, to int64 }{{0, 1}, {5, 1029}, {0, 3 << 10}, {1, 20 << 10}, {0, copyBytes}, {0, 64 << 10}, {100, mb - 1}, {0, mb}} {
+	buf := make([]byte, 3*mb+4096)
+	for _, k := range []struct{ from, to int64 }{{0, 1}, {5, 1029}, {0, 3 << 10}, {1, 20 << 10}, {0, copyBytes}, {0, 64 << 10}, {100, mb - 1}, {0, mb}, {mb - 1, mb + 1}, {5, 2 * mb}, {0, 3 * mb}} {
 		request := []byte("GET /data/k?x-id=GetObject HTTP/1.1\r\nHost: a\r\nRange: " + rangeOf(k.from, k.to) + "\r\n\r\n")
 		ask := func() []byte {
 			_, err := c.Write(request)
@@ -50,7 +51,7 @@ func TestHitOnTheWireAllocatesNothing(t *testing.T) {
 		if got := ask(); !bytes.Equal(got, data[k.from:k.to]) {
 			t.Errorf("%d to %d: %d bytes, wrong", k.from, k.to, len(got))
 		}
-		if n := testing.AllocsPerRun(200, func() { ask() }); n != 0 {
+		if n := testing.AllocsPerRun(200, func() { ask() }); n > 0 && (n > 2 || k.to-k.from <= mb && k.from/mb == (k.to-1)/mb) {
 			t.Errorf("%d to %d: %v allocations", k.from, k.to, n)
 		}
 	}
