@@ -38,6 +38,11 @@ type mode struct {
 	query *profile.Query
 	// trace is the timeline of the read, nil for none.
 	trace *timeline.Read
+	// read is what the misses are of, nil for the store leg of a race. looking: the
+	// FE is asked for candidates meanwhile, so what may come along is decided when
+	// the first block has come.
+	read    *block.Read
+	looking bool
 	// spare, when not nil, is how a read goes on that object storage has failed.
 	spare *mode
 }
@@ -45,7 +50,7 @@ type mode struct {
 // decide looks whom a read that misses may ask. Without candidates it goes to
 // object storage, and the FE is asked behind it (S02).
 func (e *Engine) decide(req *block.Read, query *profile.Query, trace *timeline.Read) mode {
-	alone := mode{flights: e.gets, query: query, trace: trace}
+	alone := mode{flights: e.gets, read: req, query: query, trace: trace}
 	if req.NoPeer || e.Peers == nil || !e.Settings.EnableCacheReadFromPeer.Load() {
 		return alone
 	}
@@ -59,7 +64,7 @@ func (e *Engine) decide(req *block.Read, query *profile.Query, trace *timeline.R
 		e.count.lazyFetch.Add(1)
 		query.AddLazyFetch()
 		e.lookUp(req.Route, query)
-		return alone
+		alone.looking = e.Directory != nil
 	case shards.Ready:
 		return mode{flights: e.races, peers: true, asked: snap, missed: new(atomic.Bool), owner: req.Owner, query: query, trace: trace}
 	case shards.Cooldown:
@@ -131,9 +136,8 @@ type task struct {
 	// of extra come along with the others, for nobody yet (S39).
 	flights [block.MaxRun]*flight.Flight
 	extra   block.Run
-	// learning is set until the object is known; read is what it is learned for.
+	// learning is set until the object is known.
 	learning *flight.Flight
-	read     *block.Read
 
 	leg  *peerLeg
 	race *race.Race
@@ -266,6 +270,10 @@ func (t *task) result(piece block.Piece, src block.Source) flight.Result {
 func (t *task) land(piece block.Piece, res flight.Result) {
 	if res.Source == block.SourcePeer || t.direct {
 		t.keep(piece)
+	}
+	if t.mode.looking {
+		t.e.foresee(t.mode, t.req, t.known)
+		t.mode.looking = false
 	}
 	i := piece.Index - t.req.Run.First
 	size := int64(len(piece.Buf.Bytes()))

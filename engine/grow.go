@@ -6,6 +6,7 @@ import (
 	"headstart/engine/block"
 	"headstart/engine/flight"
 	"headstart/engine/object"
+	"headstart/shards"
 )
 
 // grow lets the task's GET bring neighbours along that are likely to be asked
@@ -61,14 +62,19 @@ func (t *task) cut(first, end uint64) {
 }
 
 // foresee brings the rest of a small object along with its end, when that is what
-// a read misses: a footer. It goes by the read as it was asked for, not by its
-// blocks, or every read of the last block were one.
-func (e *Engine) foresee(m mode, read *block.Read, req *block.Fetch, known *object.Known) {
-	size := known.Meta.Size
-	rng, ok := e.clamp(read, 0, size)
-	if !ok || rng.End != size || read.Size >= e.BlockSize || size-rng.Offset >= e.BlockSize || m.peers || read.ForPeer {
+// the mode's read misses: a footer. It goes by the read as it was asked for, not by
+// its blocks, or every read of the last block were one. What peers can give is not
+// worth a guess.
+func (e *Engine) foresee(m mode, req *block.Fetch, known *object.Known) {
+	read, size := m.read, known.Meta.Size
+	if read == nil || m.peers || read.ForPeer || read.Size >= e.BlockSize {
 		return
 	}
+	rng, ok := e.clamp(read, 0, size)
+	if !ok || rng.End != size || size-rng.Offset >= e.BlockSize || m.looking && e.Table.Candidates(read.Route).State() == shards.Ready {
+		return
+	}
+	m.read, m.looking = nil, false
 	span := block.NewRun(rng.First, int(rng.Count))
 	for _, run := range e.growth.Rest(known.Base, span, e.geometry.Blocks(size), e.getMaxBlocks(), time.Since(e.began)) {
 		part := *req

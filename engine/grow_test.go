@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"headstart/engine/block"
+	"headstart/shards"
 )
 
 // growing makes the world's GETs as large as they may be, of an object of n
@@ -66,8 +67,13 @@ func TestS39_FooterBringsTheRest(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	current := alone
-	current.Version = ""
+	external, current := plain, alone
+	external.Version, current.Version = "", ""
+	peers := func(w *world) {
+		w.mu.lookup = func(block.Route) ([]shards.Candidate, error) {
+			return []shards.Candidate{candidate(1, "cg_read")}, nil
+		}
+	}
 	for _, c := range []struct {
 		name  string
 		read  block.Read
@@ -82,6 +88,10 @@ func TestS39_FooterBringsTheRest(t *testing.T) {
 		{"large", alone, 100, 17, nil, "[16+1]"},
 		{"for a peer", forPeer, 100, 12, nil, "[11+1]"},
 		{"one block a GET", alone, 100, 12, func(w *world) { w.e.Settings.ObjectStorageGetMaxBlocks.Store(1) }, "[11+1]"},
+		{"nobody else has it, says the FE", plain, 100, 12, nil, "[0+6 11+1 6+5]"},
+		{"known, and nobody else has it", external, 100, 12, head, "[0+6 11+1 6+5]"},
+		{"peers are found meanwhile", plain, 100, 12, peers, "[11+1]"},
+		{"known, and peers are found meanwhile", external, 100, 12, func(w *world) { head(w); peers(w) }, "[11+1]"},
 		{"a peer may have it", plain, 100, 12, func(w *world) {
 			w.know(tablet(), candidate(1, "cg_read"))
 			w.peer(1, func(int, *block.Fetch) reply { return reply{after: time.Millisecond} })

@@ -119,8 +119,7 @@ func (e *Engine) startLearning(r *Reader, key object.Key, known *object.Known, f
 	r.learned = run
 	t := e.newTask(r.mode, r.request(run, block.UnknownMeta(r.req.Version)), nil)
 	t.fetch.Lead(f)
-	read := r.req
-	t.learning, t.read = f, &read
+	t.learning = f
 	t.run()
 }
 
@@ -205,7 +204,8 @@ func (t *task) learn(meta block.Meta, piece block.Piece, res flight.Result) bool
 		t.flights[i] = table.Carry(t.known.Base.At(index), t.fetch)
 	}
 	t.e.growth.Grow(t.known.Base, t.req.Run, 0, 1, time.Since(t.e.began))
-	t.e.foresee(t.mode, t.read, t.req, t.known)
+	t.e.foresee(t.mode, t.req, t.known)
+	t.mode.looking = false
 	res.Base = t.known.Base
 	if piece.Buf != nil {
 		t.keep(piece)

@@ -344,7 +344,9 @@ func (r *Reader) ask() {
 func (r *Reader) fetch(led []*flight.Flight) {
 	req := r.request(block.Run{}, r.known.Meta)
 	r.e.fetch(r.mode, req, r.known, led)
-	r.e.foresee(r.mode, &r.req, req, r.known)
+	if !r.mode.looking {
+		r.e.foresee(r.mode, req, r.known)
+	}
 }
 
 // find gets a block from the cache, or a share in its fetch, which the read has
