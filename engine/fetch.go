@@ -51,10 +51,7 @@ type mode struct {
 // object storage, and the FE is asked behind it (S02).
 func (e *Engine) decide(req *block.Read, query *profile.Query, trace *timeline.Read) mode {
 	alone := mode{flights: e.gets, read: req, query: query, trace: trace}
-	if req.NoPeer || e.Peers == nil || !e.Settings.EnableCacheReadFromPeer.Load() {
-		return alone
-	}
-	if req.Route.Kind == block.RouteExternal && !e.Settings.EnableExternalPeerRead.Load() {
+	if !e.asksPeers(req.NoPeer, req.Route) {
 		return alone
 	}
 	snap := e.Table.Candidates(req.Route)
@@ -74,6 +71,12 @@ func (e *Engine) decide(req *block.Read, query *profile.Query, trace *timeline.R
 		alone.spare = &mode{flights: e.races, peers: true, asked: snap, missed: new(atomic.Bool), owner: req.Owner, query: query, trace: trace}
 	}
 	return alone
+}
+
+// asksPeers reports whether a read asks peers, if there are any.
+func (e *Engine) asksPeers(noPeer bool, route block.Route) bool {
+	return !noPeer && e.Peers != nil && e.Settings.EnableCacheReadFromPeer.Load() &&
+		(route.Kind != block.RouteExternal || e.Settings.EnableExternalPeerRead.Load())
 }
 
 // known says in a timeline what is known of peers.

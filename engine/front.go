@@ -27,7 +27,7 @@ func (e *Engine) Hit(req *block.Read, known *object.Known) (v block.View, ok boo
 	v = block.View{Lease: lease, Source: block.SourceLocal}
 	v.From, v.To = e.cut(rng, rng.First)
 	known.NoteRoute(req.Route, false)
-	e.growth.Used(known.Base, rng.First)
+	e.used(req, known, rng.First)
 	e.count.local.Add(1, 1, int64(v.To-v.From))
 	if req.QueryID != "" {
 		e.Profiles.Get(req.QueryID).AddLocal(req.Kind, 1, int64(v.To-v.From))
@@ -62,7 +62,7 @@ func (e *Engine) Hits(req *block.Read, known *object.Known, most int) []block.Vi
 		views = append(views, v)
 	}
 	for i := range rng.Count {
-		e.growth.Used(known.Base, rng.First+i)
+		e.used(req, known, rng.First+i)
 	}
 	known.NoteRoute(req.Route, false)
 	e.count.local.Add(1, int64(rng.Count), rng.End-rng.Offset)

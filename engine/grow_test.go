@@ -45,6 +45,52 @@ func TestS39_ScanTakesFewGETsAndAPointReadOneBlock(t *testing.T) {
 	})
 }
 
+// TestS39_ScanDoesNotWaitForItsNextGET: a scan that takes its time finds each
+// block in the cache or on its way, in the front's ways as well as in the
+// library's; with peers that have it, object storage is not read ahead.
+func TestS39_ScanDoesNotWaitForItsNextGET(t *testing.T) {
+	for _, peers := range []bool{false, true} {
+		for _, way := range []string{"library", "hit"} {
+			t.Run(fmt.Sprintf("%s, peers %v", way, peers), func(t *testing.T) {
+				inWorld(t, func(w *world) {
+					w.growing(128)
+					slow := 0
+					if peers {
+						w.know(block.ExternalRoute(testObject()), candidate(1, "cg_read"))
+						w.peer(1, func(int, *block.Fetch) reply { return reply{after: time.Millisecond} })
+					}
+					for i := range int64(128) {
+						req := external(i * testBlock)
+						req.Size, req.MaxAge, req.NoPeer = testBlock, -1, i < 20
+						began := time.Now()
+						v, hit := block.View{}, false
+						if known := w.e.Fresh(req); way == "hit" && known != nil {
+							if v, hit = w.e.Hit(req, known); hit {
+								v.Lease.Release()
+							}
+						}
+						if !hit {
+							w.readAs(context.Background(), req, testBlock)
+						}
+						if time.Since(began) > 0 {
+							slow++
+						}
+						time.Sleep(10 * time.Millisecond)
+					}
+					gets := len(w.gets())
+					// Six GETs until the scan goes steadily, as without reading ahead.
+					if !peers && (gets != 13 || slow != 6) {
+						t.Errorf("%d GETs, %d of 128 reads have waited", gets, slow)
+					}
+					if peers && gets != 6 {
+						t.Errorf("%d GETs though a peer has it all", gets)
+					}
+				})
+			})
+		}
+	}
+}
+
 // footer reads the last bytes of the object.
 func (w *world) footer(req block.Read, n int64) {
 	w.t.Helper()

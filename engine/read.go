@@ -363,7 +363,7 @@ func (r *Reader) find(index uint64) (s slot, leads bool) {
 		leads = true
 	}
 	if !leads {
-		r.e.growth.Used(r.known.Base, index)
+		r.e.used(&r.req, r.known, index)
 	}
 	if r.learned.Has(index) && r.origin.Source != block.SourceNone {
 		s.lead = true

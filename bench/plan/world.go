@@ -103,8 +103,8 @@ func (w *world) read(r read, done func()) {
 }
 
 func (w *world) use(k key) {
-	if w.growth != nil {
-		w.growth.Used(base(k.object), k.index)
+	if w.growth != nil && w.growth.Used(base(k.object), k.index) {
+		w.bring(k.object, w.growth.Ahead(base(k.object), k.index, geometry.Blocks(w.sizes[k.object]), block.MaxRun, w.now))
 	}
 }
 
@@ -159,18 +159,24 @@ func (w *world) foresee(r read) {
 		return
 	}
 	rng, _ := plan.Clamp(geometry, r.offset, r.size, size)
-	id, span := base(r.object), block.NewRun(rng.First, int(rng.Count))
-	for _, run := range w.growth.Rest(id, span, geometry.Blocks(size), block.MaxRun, w.now) {
-		count := 0
-		for count < run.Count() && w.lead(key{r.object, run.First + uint64(count)}) {
-			count++
-		}
-		if count < run.Count() {
-			w.growth.Return(id, block.NewRun(run.First+uint64(count), run.Count()-count))
-		}
-		if count > 0 {
-			w.get(r.object, block.NewRun(run.First, count))
-		}
+	span := block.NewRun(rng.First, int(rng.Count))
+	for _, run := range w.growth.Rest(base(r.object), span, geometry.Blocks(size), block.MaxRun, w.now) {
+		w.bring(r.object, run)
+	}
+}
+
+// bring fetches a run that nobody waits for, up to the first block that is there
+// already.
+func (w *world) bring(object int, run block.Run) {
+	count := 0
+	for count < run.Count() && w.lead(key{object, run.First + uint64(count)}) {
+		count++
+	}
+	if count < run.Count() {
+		w.growth.Return(base(object), block.NewRun(run.First+uint64(count), run.Count()-count))
+	}
+	if count > 0 {
+		w.get(object, block.NewRun(run.First, count))
 	}
 }
 

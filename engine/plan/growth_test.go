@@ -199,7 +199,11 @@ func play(t *testing.T, g *Growth, rng *rand.Rand, steps int, check func(asked i
 		first := rng.Uint64N(blocks)
 		now += time.Duration(rng.Int64N(int64(20 * time.Millisecond)))
 		if rng.IntN(3) == 0 {
-			g.Used(id, first)
+			if g.Used(id, first) {
+				if run := g.Ahead(id, first, blocks, block.MaxRun, now); run.Want != 0 && (run.First <= first || run.First+uint64(run.Count()) > blocks) {
+					t.Fatalf("%v of %d blocks is read ahead of %d", run, blocks, first)
+				}
+			}
 			continue
 		}
 		span := block.NewRun(first, 1+rng.IntN(int(min(blocks-first, 3))))
