@@ -214,9 +214,8 @@ func TestS39_BlocksThatComeAlongAreJoinedOnTheirWay(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.growing(200)
 		next := int64(0)
-		for ; next < 40 || int(next) < w.e.Cache.Metrics().Blocks; next++ {
+		for ; next < 3; next++ { // the fourth makes it a scan
 			w.read(next*testBlock, testBlock)
-			w.e.Cache.Flush(context.Background()) // blocks are counted when they are written
 		}
 		before := len(w.gets())
 		done := make(chan error, 4)
