@@ -84,8 +84,8 @@ flames: ## draw flame graphs of the hot paths into docs/flames
 	draw hit.svg 'a hit of 64 bytes, in the engine' -focus='headstart/engine.(*Engine).Read' $$d/hit; \
 	$(GO) test -run '^$$' -bench 'Race/one' -benchtime 3s -cpuprofile $$d/race -o $$d/t ./engine/race >/dev/null; \
 	draw race.svg 'a race that the peer wins at once' -- $$d/race; \
-	$(GO) test -run '^$$' -bench 'Hit/unsigned' -benchtime 3s -cpuprofile $$d/s3 -o $$d/t ./rpc/s3 >/dev/null; \
-	draw s3-hit.svg 'a hit of 1 KiB at the S3 front, without the socket' -focus='headstart/rpc/s3.(*Front).handle' $$d/s3; \
+	$(GO) test -run '^$$' -bench 'Hit/short' -benchtime 3s -cpuprofile $$d/s3 -o $$d/t ./rpc/s3 >/dev/null; \
+	draw s3-hit.svg 'a hit of 1 KiB at the S3 front, without the socket' -focus='headstart/rpc/s3.(*Front).answerShort' $$d/s3; \
 	$(GO) run ./bench/peerhop -sizes 65536 -ways hop -rounds 3 -profiles $$d >/dev/null; \
 	draw hop-client.svg 'the peer hop, 64 KiB, the side that asks' -- $$d/client.pprof; \
 	draw hop-server.svg 'the peer hop, 64 KiB, the side that serves' -- $$d/server-65536.pprof

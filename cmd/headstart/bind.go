@@ -113,7 +113,7 @@ func (b *be) wireMetrics() admin.Wire {
 	if b.front != nil {
 		f := b.front.Metrics()
 		w.FrontRequests, w.FrontErrors, w.FrontDenied, w.FrontPassed, w.FrontChanged = f.Requests, f.Errors, f.Denied, f.Passed, f.Changed
-		w.FrontAbandoned, w.FrontCut, w.FrontBytes, w.FrontStreams = f.Abandoned, f.Cut, f.Bytes, f.Streams
+		w.FrontAbandoned, w.FrontCut, w.FrontBytes, w.FrontStreams, w.FrontShort = f.Abandoned, f.Cut, f.Bytes, f.Streams, f.Short
 		w.FrontLocal, w.FrontPeer, w.FrontStore = f.Local, f.Peer, f.Store
 	}
 	warm := b.warm.Metrics()

@@ -49,7 +49,7 @@ type Known struct {
 	tablet atomic.Uint64
 	// header is what the answers of a front say of the object. The first one writes
 	// it; who reads it may take it for what Meta says.
-	header atomic.Pointer[[]Line]
+	header atomic.Pointer[Header]
 	// shared is further tablets whose packed files the object holds, in order; nil
 	// for none. Readers replace it, and never change what it points to.
 	shared atomic.Pointer[[]uint64]
@@ -58,15 +58,21 @@ type Known struct {
 // Line is one line of an HTTP header.
 type Line struct{ Name, Value []byte }
 
-// Header returns the lines that make returns for the object, which is asked once:
-// they hold as long as what is known, and nobody changes them.
-func (k *Known) Header(make func(*block.Meta) []Line) []Line {
-	if lines := k.header.Load(); lines != nil {
-		return *lines
+// Header is what answers say of an object: line by line, and as bytes of HTTP.
+type Header struct {
+	Lines []Line
+	Block []byte
+}
+
+// Header returns what make returns for the object, which is asked once: it holds
+// as long as what is known, and nobody changes it.
+func (k *Known) Header(make func(*block.Meta) *Header) *Header {
+	if h := k.header.Load(); h != nil {
+		return h
 	}
-	lines := make(&k.Meta)
-	k.header.Store(&lines) // of two at once both are right
-	return lines
+	h := make(&k.Meta)
+	k.header.Store(h) // of two at once both are right
+	return h
 }
 
 // Table is what a node knows of objects.

@@ -120,7 +120,7 @@ type Wire struct {
 	DirectoryCalls, DirectoryFailures int64
 	// Requests at the S3 front.
 	FrontRequests, FrontErrors, FrontDenied, FrontPassed, FrontChanged int64
-	FrontAbandoned, FrontCut, FrontBytes, FrontStreams                 int64
+	FrontAbandoned, FrontCut, FrontBytes, FrontStreams, FrontShort     int64
 	FrontLocal, FrontPeer, FrontStore                                  int64
 	// S3Forwards went on to object storage for S3 clients.
 	S3Forwards int64
@@ -296,6 +296,7 @@ func frontMetrics() []metric {
 		count(`headstart_s3_front_cut_total`, both, "Answers that ended before their last byte.", func(b *books) int64 { return b.wire.FrontCut }),
 		count(`headstart_s3_front_bytes_total`, both, "Bytes of objects sent to S3 clients.", func(b *books) int64 { return b.wire.FrontBytes }),
 		level(`headstart_s3_front_streams`, both, "Answers under way.", func(b *books) int64 { return b.wire.FrontStreams }),
+		count(`headstart_s3_front_short_answers_total`, both, "Answers given where their request was read: of one resident block.", func(b *books) int64 { return b.wire.FrontShort }),
 		count(`headstart_s3_front_answers_total{source="local"}`, both, answers, func(b *books) int64 { return b.wire.FrontLocal }),
 		count(`headstart_s3_front_answers_total{source="peer"}`, both, "", func(b *books) int64 { return b.wire.FrontPeer }),
 		count(`headstart_s3_front_answers_total{source="s3"}`, both, "", func(b *books) int64 { return b.wire.FrontStore }),

@@ -12,6 +12,7 @@ type Conn struct {
 	net.Conn
 	scan   Scanner
 	failed error
+	alone  bool
 }
 
 // NewConn returns c behind a Scanner.
@@ -23,7 +24,9 @@ func (c *Conn) Read(p []byte) (int, error) {
 		return 0, c.failed
 	}
 	n, err := c.Conn.Read(p)
+	before, between := c.scan.done, c.scan.between()
 	good, wrong := c.scan.Scan(p[:n])
+	c.alone = between && c.scan.between() && c.scan.done == before+1 && c.scan.bodiless()
 	if wrong == nil {
 		return n, err
 	}
@@ -33,6 +36,10 @@ func (c *Conn) Read(p []byte) (int, error) {
 	}
 	return 0, wrong
 }
+
+// Alone reports whether the bytes of the last Read are one request, from its first
+// to its last byte, which has no body.
+func (c *Conn) Alone() bool { return c.alone }
 
 // Refused returns why the connection c was refused, nil when it was not or is
 // no Conn. A server's own error does not always say: fasthttp loses the cause of

@@ -78,6 +78,12 @@ type Scanner struct {
 // Requests returns how many requests have ended.
 func (s *Scanner) Requests() int { return s.done }
 
+// between reports whether no request is under way.
+func (s *Scanner) between() bool { return s.at == requestLine && len(s.line) == 0 }
+
+// bodiless reports whether the last request had no body.
+func (s *Scanner) bodiless() bool { return !s.chunked && s.length <= 0 }
+
 // Scan looks at the next bytes of the connection. It returns how many of them
 // may be passed on: all, or with an error those before the first one that is
 // wrong, which never complete the request that it is in.

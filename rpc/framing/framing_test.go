@@ -340,3 +340,41 @@ func TestScanAllocatesNothing(t *testing.T) {
 		t.Errorf("%v allocations", n)
 	}
 }
+
+// TestAlone: only what one Read has brought of exactly one request without a body
+// stands alone.
+func TestAlone(t *testing.T) {
+	const get = "GET / HTTP/1.1\nHost: a\n\n"
+	for name, c := range map[string]struct {
+		pieces []string
+		want   []bool
+	}{
+		"one":             {[]string{get}, []bool{true}},
+		"one by one":      {[]string{get, get}, []bool{true, true}},
+		"two at once":     {[]string{get + get}, []bool{false}},
+		"in pieces":       {[]string{get[:5], get[5:], get}, []bool{false, false, true}},
+		"one and a piece": {[]string{get + get[:5], get[5:]}, []bool{false, false}},
+		"no body":         {[]string{"POST / HTTP/1.1\nContent-Length: 0\n\n"}, []bool{true}},
+		"a body":          {[]string{"POST / HTTP/1.1\nContent-Length: 2\n\nab", get}, []bool{false, true}},
+		"chunks":          {[]string{"POST / HTTP/1.1\nTransfer-Encoding: chunked\n\n0\n\n", get}, []bool{false, true}},
+		"refused":         {[]string{"GET / HTTP/1.1\nHost: a\n b\n\n"}, []bool{false}},
+	} {
+		client, server := net.Pipe()
+		conn := NewConn(server, Limits{BodyBytes: bodyLimit})
+		for i, piece := range c.pieces {
+			sent := make(chan struct{})
+			go func() { // ends with the read
+				defer close(sent)
+				_, _ = client.Write(wire(piece)) // whole, into the buffer below
+			}()
+			var buf [256]byte
+			_, _ = conn.Read(buf[:]) // its error is another test's
+			<-sent
+			if conn.Alone() != c.want[i] {
+				t.Errorf("%s: piece %d: %v", name, i, conn.Alone())
+			}
+		}
+		_ = client.Close()
+		_ = server.Close()
+	}
+}

@@ -7,9 +7,25 @@ import (
 	"github.com/valyala/fasthttp"
 )
 
-// BenchmarkHit is one small answer out of the cache, without the socket:
-// unsigned, and with a signature to check.
+// BenchmarkHit is one small answer out of the cache, without the socket: where its
+// request is read, and in the server's loop, unsigned and with a signature to check.
 func BenchmarkHit(b *testing.B) {
+	b.Run("short", func(b *testing.B) {
+		w := newWorld(b, options{})
+		w.settings.RevalidateMS.Store(-1)
+		data := content("k", 1, 1024)
+		w.put("k", data)
+		w.get("k", "", data)
+		w.flush()
+		_, c := newSocketConn(w.Front)
+		request := []byte("GET /data/k HTTP/1.1\r\nHost: a\r\n\r\n")
+		b.ReportAllocs()
+		for b.Loop() {
+			if done, err := w.answerShort(c, request); !done || err != nil {
+				b.Fatal(done, err)
+			}
+		}
+	})
 	for name, signed := range map[string]bool{"unsigned": false, "signed": true} {
 		b.Run(name, func(b *testing.B) {
 			w := newWorld(b, options{})

@@ -67,20 +67,25 @@ func (f *Front) send(ctx *fasthttp.RequestCtx, a *answer, read *block.Read, rest
 		f.count.sources[a.source].Add(1)
 		return true
 	}
+	c, _ := ctx.Conn().(*conn)
+	if c != nil {
+		c.holdHeader()
+		ctx.Response.ImmediateHeaderFlush = true
+	}
+	ctx.Response.SetBodyStream(f.body(c, a, read, rest, first), int(n))
+	return true
+}
+
+// body makes an answer's body, and counts it; Close ends it.
+func (f *Front) body(c *conn, a *answer, read *block.Read, rest *stream, first block.View) *body {
 	f.count.sources[a.source].Add(1)
+	f.count.streams.Add(1)
 	b, ok := f.bodies.Get().(*body)
 	if !ok {
 		b = &body{}
 	}
-	*b = body{f: f, read: *read, rest: rest, view: first, at: a.from, left: n, version: a.meta.Version}
-	b.conn, _ = ctx.Conn().(*conn)
-	if b.conn != nil {
-		b.conn.holdHeader()
-		ctx.Response.ImmediateHeaderFlush = true
-	}
-	f.count.streams.Add(1)
-	ctx.Response.SetBodyStream(b, int(n))
-	return true
+	*b = body{f: f, conn: c, read: *read, rest: rest, view: first, at: a.from, left: a.to - a.from, version: a.meta.Version}
+	return b
 }
 
 // copyAll copies a small body into the response.

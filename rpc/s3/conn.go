@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -11,7 +12,10 @@ import (
 )
 
 // listener makes connections that hold requests to their framing.
-type listener struct{ net.Listener }
+type listener struct {
+	net.Listener
+	front *Front
+}
 
 // Accept implements net.Listener.
 func (l listener) Accept() (net.Conn, error) {
@@ -21,7 +25,7 @@ func (l listener) Accept() (net.Conn, error) {
 	}
 	made := &conn{
 		Conn: framing.NewConn(c, framing.Limits{HeaderBytes: maxHeaderBytes, BodyBytes: maxBodyBytes}),
-		raw:  c,
+		raw:  c, front: l.front,
 	}
 	if tcp, ok := c.(syscall.Conn); ok {
 		made.out.raw, err = tcp.SyscallConn()
@@ -30,14 +34,81 @@ func (l listener) Accept() (net.Conn, error) {
 	return made, err
 }
 
-// conn is a connection whose header of a reply can be held back, to leave with
-// the first bytes of the body in one system call. It is used by one goroutine.
+// conn is a connection that answers what it can by itself (see Read), and whose
+// header of a reply can be held back, to leave with the first bytes of the body in
+// one system call. It is used by one goroutine; only Close comes from others.
 type conn struct {
 	*framing.Conn
-	raw  net.Conn
-	hold bool
-	held []byte
-	out  outgoing
+	raw   net.Conn
+	front *Front
+	hold  bool
+	held  []byte
+	out   outgoing
+	// given is when giveTime has set the connection's deadlines, zero when others
+	// have since.
+	given time.Time
+	state atomic.Uint32
+}
+
+// What conn.state says: an answer is under way on the short way; the connection
+// is to be closed, at once or behind that answer.
+const (
+	stateAnswering = 1 << iota
+	stateClosing
+)
+
+// enter begins an answer. It reports false when the connection is closed.
+func (c *conn) enter() bool { return c.state.CompareAndSwap(0, stateAnswering) }
+
+// leave ends it. It reports false when somebody has wanted to close the
+// connection meanwhile, and does that.
+func (c *conn) leave() bool {
+	if c.state.CompareAndSwap(stateAnswering, 0) {
+		return true
+	}
+	_ = c.Conn.Close() // whoever asked for it has been answered
+	return false
+}
+
+// Close implements net.Conn. An answer on the short way is finished first.
+func (c *conn) Close() error {
+	if c.state.Or(stateClosing)&stateAnswering != 0 {
+		return nil
+	}
+	return c.Conn.Close()
+}
+
+// giveTime gives the client its time: BlockTimeout for an answer, idleTimeout for
+// the next request. To set a deadline costs more than a small answer has to spare,
+// so both last a quarter longer and are left alone until that is used up.
+func (c *conn) giveTime(now time.Time) error {
+	out := c.front.BlockTimeout
+	if !c.given.IsZero() && now.Sub(c.given) < min(out, idleTimeout)/4 {
+		return nil
+	}
+	if err := c.raw.SetWriteDeadline(now.Add(out + out/4)); err != nil {
+		return err
+	}
+	c.given = now
+	return c.raw.SetReadDeadline(now.Add(idleTimeout + idleTimeout/4))
+}
+
+// SetReadDeadline implements net.Conn.
+func (c *conn) SetReadDeadline(t time.Time) error {
+	c.given = time.Time{}
+	return c.raw.SetReadDeadline(t)
+}
+
+// SetWriteDeadline implements net.Conn.
+func (c *conn) SetWriteDeadline(t time.Time) error {
+	c.given = time.Time{}
+	return c.raw.SetWriteDeadline(t)
+}
+
+// SetDeadline implements net.Conn.
+func (c *conn) SetDeadline(t time.Time) error {
+	c.given = time.Time{}
+	return c.raw.SetDeadline(t)
 }
 
 // Write implements io.Writer.
@@ -85,7 +156,7 @@ func watchClient(c *conn) watch {
 		return watch{ctx, cancel}
 	}
 	// The deadline of the request's header would end the wait.
-	if c.raw.SetReadDeadline(time.Time{}) != nil {
+	if c.SetReadDeadline(time.Time{}) != nil {
 		cancel()
 	}
 	var done sync.WaitGroup

@@ -115,8 +115,10 @@ type Front struct {
 	ids  atomic.Uint64
 	node string
 	// chunks has *[chunkBytes]byte for bodies under way, bodies has *body, requests
-	// has *request.
-	chunks, bodies, requests sync.Pool
+	// has *request, shorts has *short.
+	chunks, bodies, requests, shorts sync.Pool
+	date                             dateLine
+	stopping                         atomic.Bool
 	// anybody has what may be done without a signature, by how much that is.
 	anybody [AccessWrite + 1]Key
 	mu      struct {
@@ -167,7 +169,7 @@ func (f *Front) Serve(ln net.Listener) error {
 	if stopped {
 		return once.Close()
 	}
-	err := f.http.Serve(listener{once})
+	err := f.http.Serve(listener{once, f})
 	if errors.Is(err, net.ErrClosed) {
 		return nil
 	}
@@ -176,6 +178,7 @@ func (f *Front) Serve(ln net.Listener) error {
 
 // Shutdown stops taking requests and waits for those under way, or for ctx.
 func (f *Front) Shutdown(ctx context.Context) error {
+	f.stopping.Store(true)
 	f.mu.Lock()
 	f.mu.stopped = true
 	var errs []error

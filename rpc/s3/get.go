@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/valyala/fasthttp"
@@ -55,7 +54,6 @@ func (f *Front) tryRead(ctx *fasthttp.RequestCtx, r *request) bool {
 	if known == nil {
 		return f.readUnknown(ctx, r, read, want)
 	}
-	read.MaxAge = -1 // it is as young as it has to be
 	return f.readKnown(ctx, r, known, want)
 }
 
@@ -63,29 +61,19 @@ func (f *Front) tryRead(ctx *fasthttp.RequestCtx, r *request) bool {
 // answers allocates nothing.
 func (f *Front) readKnown(ctx *fasthttp.RequestCtx, r *request, known *object.Known, want span) bool {
 	read := &r.read
-	status, whole := r.asked.conditions(&known.Meta)
-	if status != 0 {
+	a, status, ok := r.resolve(known, want)
+	switch {
+	case status != 0:
 		f.unmet(ctx, r, status, known)
 		return true
-	}
-	if whole {
-		want = span{to: -1}
-	}
-	from, to, ok := want.in(known.Meta.Size)
-	if !ok {
+	case !ok:
 		f.fail(ctx, r, unsatisfiable(known.Meta.Size))
 		return true
-	}
-	if footer(r.key, from, to, known.Meta.Size) {
-		read.Kind, read.Queue = block.KindSegmentFooter, block.QueueIndex
-	}
-	a := answer{known: known, meta: &known.Meta, from: from, to: to, part: want.given}
-	if ctx.IsHead() || from == to {
+	case ctx.IsHead(), a.from == a.to:
 		f.describe(ctx, r, &a)
 		f.bare(ctx, &a)
 		return true
 	}
-	read.Offset, read.Size = from, to-from
 	if v, ok := f.Engine.Hit(read, known); ok {
 		a.source = v.Source
 		f.describe(ctx, r, &a)
@@ -98,6 +86,23 @@ func (f *Front) readKnown(ctx *fasthttp.RequestCtx, r *request, known *object.Kn
 	}
 	r.route()
 	return f.readRest(ctx, r, read, &a)
+}
+
+// resolve finds out which bytes of a known object are asked for, and says so in
+// r.read. status is that of conditions which don't hold; ok is false when there are
+// no such bytes.
+func (r *request) resolve(known *object.Known, want span) (a answer, status int, ok bool) {
+	status, whole := r.asked.conditions(&known.Meta)
+	if whole {
+		want = span{to: -1}
+	}
+	from, to, ok := want.in(known.Meta.Size)
+	if footer(r.key, from, to, known.Meta.Size) {
+		r.read.Kind, r.read.Queue = block.KindSegmentFooter, block.QueueIndex
+	}
+	r.read.Offset, r.read.Size = from, to-from
+	r.read.MaxAge = -1 // what is known is as young as it has to be
+	return answer{known: known, meta: &known.Meta, from: from, to: to, part: want.given}, status, ok
 }
 
 // mustAsk reports whether only an answer that object storage has still to give
@@ -328,55 +333,23 @@ type answer struct {
 	source block.Source
 }
 
-// lines is what answers say of an object, each line of its own.
-func lines(m *block.Meta) (list []object.Line) {
-	add := func(name, value string) {
-		list = append(list, object.Line{Name: []byte(name), Value: []byte(value)})
-	}
-	if etag := etagOf(m); etag != "" {
-		add("ETag", etag)
-	}
-	if !m.Modified.IsZero() {
-		add("Last-Modified", m.Modified.UTC().Format(http.TimeFormat))
-	}
-	add("Accept-Ranges", "bytes")
-	if m.ContentType != "" {
-		add("Content-Type", m.ContentType)
-	}
-	for line := range strings.SplitSeq(m.Extra, "\n") {
-		if name, value, ok := strings.Cut(line, ": "); ok {
-			add(name, value)
-		}
-	}
-	return list
-}
-
 // describe writes the header of an answer, but for its length.
 func (f *Front) describe(ctx *fasthttp.RequestCtx, r *request, a *answer) {
 	f.identify(ctx)
 	h := &ctx.Response.Header
-	var list []object.Line
-	if a.known != nil {
-		list = a.known.Header(lines)
-	} else {
-		list = lines(a.meta)
-	}
-	for i := range list {
-		h.SetCanonical(list[i].Name, list[i].Value)
+	for _, line := range a.header().Lines {
+		h.SetCanonical(line.Name, line.Value)
 	}
 	var buf [64]byte
 	if a.known != nil && !a.known.Learned.IsZero() {
-		h.SetBytesV("Age", strconv.AppendInt(buf[:0], max(0, int64(time.Since(a.known.Learned)/time.Second)), 10))
+		h.SetBytesV("Age", a.appendAge(buf[:0], time.Now()))
 	}
 	if a.source != block.SourceNone {
 		h.Set("X-Headstart-Source", a.source.String())
 	}
 	if a.part {
 		ctx.SetStatusCode(http.StatusPartialContent)
-		b := append(buf[:0], "bytes "...)
-		b = append(strconv.AppendInt(b, a.from, 10), '-')
-		b = append(strconv.AppendInt(b, a.to-1, 10), '/')
-		h.SetBytesV("Content-Range", strconv.AppendInt(b, a.meta.Size, 10))
+		h.SetBytesV("Content-Range", a.appendRange(buf[:0]))
 	}
 	if r.query == "" {
 		return
@@ -386,6 +359,19 @@ func (f *Front) describe(ctx *fasthttp.RequestCtx, r *request, a *answer) {
 			h.SetBytesV(header, value)
 		}
 	}
+}
+
+// appendAge appends how many seconds ago the object was learned of.
+func (a *answer) appendAge(b []byte, now time.Time) []byte {
+	return strconv.AppendInt(b, max(0, int64(now.Sub(a.known.Learned)/time.Second)), 10)
+}
+
+// appendRange appends which bytes of the object the answer has.
+func (a *answer) appendRange(b []byte) []byte {
+	b = append(b, "bytes "...)
+	b = append(strconv.AppendInt(b, a.from, 10), '-')
+	b = append(strconv.AppendInt(b, a.to-1, 10), '/')
+	return strconv.AppendInt(b, a.meta.Size, 10)
 }
 
 // bare ends an answer that has a length and no body.

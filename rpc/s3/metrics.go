@@ -8,7 +8,7 @@ import (
 
 type counters struct {
 	requests, errors, denied, passed, changed atomic.Int64
-	abandoned, cut, bytes, streams            atomic.Int64
+	abandoned, cut, bytes, streams, short     atomic.Int64
 	sources                                   [block.SourceStore + 1]atomic.Int64
 }
 
@@ -23,6 +23,8 @@ type Metrics struct {
 	Abandoned, Cut int64
 	// Bytes of objects were sent, Streams answers are under way.
 	Bytes, Streams int64
+	// Short answers were given where their request was read.
+	Short int64
 	// Local, Peer and Store count answers by where their first byte came from.
 	Local, Peer, Store int64
 }
@@ -34,7 +36,7 @@ func (f *Front) Metrics() Metrics {
 		Requests: c.requests.Load(), Errors: c.errors.Load(), Denied: c.denied.Load(),
 		Passed: c.passed.Load(), Changed: c.changed.Load(),
 		Abandoned: c.abandoned.Load(), Cut: c.cut.Load(),
-		Bytes: c.bytes.Load(), Streams: c.streams.Load(),
+		Bytes: c.bytes.Load(), Streams: c.streams.Load(), Short: c.short.Load(),
 		Local: c.sources[block.SourceLocal].Load(), Peer: c.sources[block.SourcePeer].Load(),
 		Store: c.sources[block.SourceStore].Load(),
 	}

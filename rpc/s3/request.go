@@ -280,14 +280,19 @@ func newNodeName() string {
 func (f *Front) identify(ctx *fasthttp.RequestCtx) {
 	ctx.Response.Header.DisableNormalizing()
 	ctx.Response.Header.SetNoDefaultContentType(true)
+	var buf [40]byte
+	ctx.Response.Header.SetBytesV("x-amz-request-id", f.appendID(buf[:0]))
+}
+
+// appendID appends the id of an answer, which no other one has.
+func (f *Front) appendID(b []byte) []byte {
 	const hex, digits = "0123456789abcdef", 16
-	var b [40]byte
-	id := append(b[:0], f.node...)
+	b = append(b, f.node...)
 	n := f.ids.Add(1)
 	for shift := 4 * (digits - 1); shift >= 0; shift -= 4 {
-		id = append(id, hex[n>>shift&15])
+		b = append(b, hex[n>>shift&15])
 	}
-	ctx.Response.Header.SetBytesV("x-amz-request-id", id)
+	return b
 }
 
 // maxAge is how long what is known of an object holds, as block.Read has it.
