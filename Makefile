@@ -64,16 +64,16 @@ bench-cold: build ## measure reads of cold data: time, GETs and money with and w
 	$(call keep,Cold reads) bin/headstart demo -cold $(ARGS)
 	$(call keep,Cold reads as a cluster grows) env GROW=10 $(GO) test -count 1 -timeout 12m -run ClusterGrows -v ./bench/grow
 
-# What is measured of other programs needs them: Debian's packages, if this is
-# Debian and we may install them. What is missing then is said by hits itself.
+# RIVALS is where make rivals builds Cachey, once; that takes longer than all the
+# rest and does not count. Debian has nginx where not everybody looks.
+RIVALS ?= /tmp/headstart-rivals
+rivals: export PATH := $(PATH):/usr/sbin
 rivals: build ## measure rivals beside ours: look-up, peer hop, HTTP hits, cold and warm reads (a module of its own)
+	bench/rivals/install.sh $(RIVALS)
 	$(call keep,Rivals: look-up) $(GO) -C bench/rivals run ./caches
 	$(call keep,Rivals: peer hop) $(GO) -C bench/rivals run ./peers
-	@for p in wrk nginx varnishd; do command -v $$p >/dev/null || missing="$$missing $$p"; done; test -z "$$missing" || \
-		{ echo "missing:$$missing; installing Debian's wrk, nginx and varnish"; \
-		apt-get update -qq && apt-get install -y -qq --no-install-recommends wrk nginx varnish; } >&2 || true
-	$(call keep,Rivals: HTTP hits) $(GO) -C bench/rivals run ./hits
-	$(call keep,Rivals: cold and warm reads) $(GO) -C bench/rivals run ./reads
+	$(call keep,Rivals: HTTP hits) $(GO) -C bench/rivals run ./hits -cachey $(RIVALS)/bin/server
+	$(call keep,Rivals: cold and warm reads) $(GO) -C bench/rivals run ./reads -cachey $(RIVALS)/bin/server
 
 limits: ## measure what this machine can do at most: memory, loopback, disk
 	$(call keep,Limits of the machine) $(GO) run ./bench/limits $(ARGS)

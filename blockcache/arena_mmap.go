@@ -14,11 +14,12 @@ import (
 type arena struct {
 	file   file
 	mapped []byte
+	known  residency
 }
 
 func newArena(f file, size int64) (arena, error) {
 	b, err := f.Map(size)
-	return arena{f, b}, err
+	return arena{f, b, newResidency(size)}, err
 }
 
 func (a *arena) bytes(off int64, n int) []byte { return a.mapped[off : off+int64(n) : off+int64(n)] }
@@ -27,41 +28,42 @@ func (a *arena) bytes(off int64, n int) []byte { return a.mapped[off : off+int64
 // a mapping sees them by itself.
 func (a *arena) wrote(int64, []byte) {}
 
-// resident reports whether lent bytes are in memory.
-func (a *arena) resident(lent []byte) bool {
-	for len(lent) > 0 {
-		n := min(len(lent), maxResident-pageSize)
-		if !a.file.Resident(lent[:n]) {
-			return false
-		}
-		lent = lent[n:]
-	}
-	return true
+// resident reports whether n bytes from off on are in memory, one at least. It
+// asks the kernel once an epoch: a page that leaves memory between costs a wait,
+// not more.
+func (a *arena) resident(off int64, n int, epoch uint32) bool {
+	first, last := uint64(off)/pageSize, uint64(off+int64(n)-1)/pageSize
+	return a.known.has(first, last, epoch) || a.ask(first, last, epoch)
 }
 
-// copy copies lent bytes, from off on, that are in memory. A fault all the same,
-// because the file was cut short, is an error and not the end of the process.
-// whole tells that the file can't have been cut: behind a cut all is zero, so a
-// byte that is not, looked at last, vouches for those before it. Where the last
-// one copied is zero, the block's last one that is not does, if tail says where
-// that is.
-func (a *arena) copy(dst, lent []byte, off int, tail uint32) (n int, whole bool, err error) {
-	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+func (a *arena) ask(first, last uint64, epoch uint32) bool {
+	return a.known.ask(first, last, uint64(len(a.mapped)+pageSize-1)/pageSize, epoch, func(first, last uint64) pageSet {
+		return a.file.Resident(a.mapped, first, last)
+	})
+}
+
+// copy copies bytes from off on, one at least, that are in memory. A fault all the
+// same, because the file was cut short, is an error and not the end of the process.
+// whole tells that the file can't have been cut: behind a cut all is zero, so a byte
+// that is not, looked at last, vouches for those before it. Where the last one copied
+// is zero, the one at witness may, if it is known to be in memory.
+func (a *arena) copy(dst []byte, off, witness int64, epoch uint32) (n int, whole bool, err error) {
+	old, faultless := debug.SetPanicOnFault(true), false
 	defer func() {
-		if r := recover(); r != nil {
-			if _, ok := r.(interface{ Addr() uintptr }); !ok {
-				panic(r)
-			}
-			err = fmt.Errorf("%w: %v", errCut, r)
+		debug.SetPanicOnFault(old)
+		if faultless {
+			return
 		}
+		r := recover()
+		if _, ok := r.(interface{ Addr() uintptr }); !ok {
+			panic(r)
+		}
+		err = fmt.Errorf("%w: %v", errCut, r)
 	}()
-	n = copy(dst, lent[off:])
-	switch {
-	case n > 0 && lent[off+n-1] != 0, tail == 1:
-		whole = true
-	case tail > 1:
-		whole = lent[tail-2] != 0
-	}
+	n = copy(dst, a.mapped[off:])
+	whole = a.mapped[off+int64(n)-1] != 0 ||
+		a.known.has(uint64(witness)/pageSize, uint64(witness)/pageSize, epoch) && a.mapped[witness] != 0
+	faultless = true
 	return n, whole, nil
 }
 

@@ -31,10 +31,10 @@ func (a *arena) wrote(off int64, p []byte) {
 }
 
 // resident leaves all to the file: the heap can't tell what a disk holds.
-func (a *arena) resident([]byte) bool { return false }
+func (a *arena) resident(int64, int, uint32) bool { return false }
 
-func (a *arena) copy(dst, lent []byte, off int, _ uint32) (n int, whole bool, err error) {
-	return copy(dst, lent[off:]), false, nil
+func (a *arena) copy(dst []byte, off, _ int64, _ uint32) (n int, whole bool, err error) {
+	return copy(dst, a.heap[off:]), false, nil
 }
 
 // tailOf never knows: the heap can't tell what was cut off.

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"headstart/bench/latency"
 	"headstart/engine/block"
 )
 
@@ -39,6 +40,13 @@ func BenchmarkGet(b *testing.B) {
 				b.Error("a miss")
 				return
 			}
+			l.Release()
+		}
+	})
+	i := 0
+	latency.ReportEach(b, func() {
+		i++
+		if l, ok := c.Get(order[i%len(order)]); ok {
 			l.Release()
 		}
 	})

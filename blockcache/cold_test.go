@@ -19,7 +19,7 @@ type fickle struct {
 	seen []bool
 }
 
-func (f fickle) Resident([]byte) bool { return false }
+func (f fickle) Resident([]byte, uint64, uint64) pageSet { return pageSet{} }
 
 func (f fickle) ReadAt(p []byte, off int64) (int, error) {
 	n, err := f.file.ReadAt(p, off)
@@ -67,7 +67,7 @@ type late struct {
 	hang *atomic.Pointer[chan struct{}]
 }
 
-func (f late) Resident([]byte) bool { return false }
+func (f late) Resident([]byte, uint64, uint64) pageSet { return pageSet{} }
 
 func (f late) ReadAt(p []byte, off int64) (int, error) {
 	n, err := f.file.ReadAt(p, off)

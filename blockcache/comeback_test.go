@@ -19,7 +19,7 @@ type hooked struct {
 	read, punch func(off, n int64) error
 }
 
-func (f hooked) Resident([]byte) bool { return false }
+func (f hooked) Resident([]byte, uint64, uint64) pageSet { return pageSet{} }
 
 func (f hooked) ReadAt(p []byte, off int64) (int, error) {
 	if f.read != nil {

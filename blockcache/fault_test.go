@@ -94,7 +94,7 @@ func (f failing) WriteAt(p []byte, off int64) (int, error) {
 }
 
 // Resident sends readers to the disk.
-func (f failing) Resident([]byte) bool { return false }
+func (f failing) Resident([]byte, uint64, uint64) pageSet { return pageSet{} }
 
 func (f failing) ReadAt(p []byte, off int64) (int, error) {
 	if err := f.reads.Load(); err != nil {

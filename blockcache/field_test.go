@@ -28,7 +28,7 @@ type liar struct {
 	short *atomic.Bool
 }
 
-func (f liar) Resident([]byte) bool { return false }
+func (f liar) Resident([]byte, uint64, uint64) pageSet { return pageSet{} }
 
 func (f liar) ReadAt(p []byte, off int64) (int, error) {
 	if f.short.Load() {
@@ -110,7 +110,7 @@ func (f untouchable) Map(n int64) ([]byte, error) {
 	return b, err
 }
 
-func (f untouchable) Resident([]byte) bool { return false }
+func (f untouchable) Resident([]byte, uint64, uint64) pageSet { return pageSet{} }
 
 func (f untouchable) ReadAt(p []byte, off int64) (int, error) {
 	n, err := f.file.ReadAt(p, off)

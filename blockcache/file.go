@@ -1,6 +1,7 @@
 package blockcache
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -25,9 +26,9 @@ type file interface {
 	Punch(off, n int64) error
 	// Map maps the first n bytes of the file for reading.
 	Map(n int64) ([]byte, error)
-	// Resident reports whether reading a part of the mapping would not wait for
-	// the disk.
-	Resident(mapped []byte) bool
+	// Resident tells which pages from first to last of the mapping could be read
+	// without waiting for the disk. The first bit is of the first page's region.
+	Resident(mapped []byte, first, last uint64) pageSet
 }
 
 // opener opens a file of a volume, creating it when it is not there.
@@ -95,29 +96,24 @@ func (f diskFile) Map(n int64) ([]byte, error) {
 	return b, os.NewSyscallError("mmap", err)
 }
 
-// Resident asks the kernel, page by page: 0.3 us for 64 KiB.
-func (f diskFile) Resident(mapped []byte) bool {
-	var pages [maxResident / pageSize]byte
-	start := uintptr(unsafe.Pointer(unsafe.SliceData(mapped)))
-	first := start &^ (pageSize - 1)
-	n := start + uintptr(len(mapped)) - first
-	if n > maxResident {
-		return false
-	}
-	_, _, errno := syscall.Syscall(syscall.SYS_MINCORE, first, n, uintptr(unsafe.Pointer(&pages)))
+// Resident asks the kernel: 0.6 us for a page, 1.5 us for 32 of them.
+func (f diskFile) Resident(mapped []byte, first, last uint64) (in pageSet) {
+	var said [askRegions * regionPages]byte
+	_, _, errno := syscall.Syscall(syscall.SYS_MINCORE, uintptr(unsafe.Pointer(&mapped[first*pageSize])),
+		uintptr(last-first+1)*pageSize, uintptr(unsafe.Pointer(&said[first%regionPages])))
 	if errno != 0 {
-		return false
+		return in
 	}
-	for _, p := range pages[:(n+pageSize-1)/pageSize] {
-		if p&1 == 0 {
-			return false
+	for i := range last/regionPages - first/regionPages + 1 {
+		for j := range regionPages / 8 {
+			// The lowest bits of eight bytes, side by side: each is moved by 7 bits more
+			// than the next one.
+			eight := binary.LittleEndian.Uint64(said[i*regionPages+uint64(j)*8:]) & 0x0101010101010101
+			in[i] |= uint32(eight*0x0102040810204080>>56) << (8 * j)
 		}
 	}
-	return true
+	return in
 }
-
-// maxResident bounds what one question about residence may span, in bytes.
-const maxResident = 1<<20 + pageSize
 
 // diskUse is how full the file system of a directory is.
 type diskUse struct {

@@ -37,7 +37,7 @@ func (f sick) wait() error {
 	return nil
 }
 
-func (f sick) Resident([]byte) bool { return false }
+func (f sick) Resident([]byte, uint64, uint64) pageSet { return pageSet{} }
 
 func (f sick) ReadAt(p []byte, off int64) (int, error) {
 	if err := f.wait(); err != nil {

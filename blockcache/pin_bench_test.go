@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"headstart/bench/latency"
 	"headstart/engine/block"
 )
 
@@ -14,22 +15,25 @@ func BenchmarkPin(b *testing.B) {
 	offer(c, 1, 0, kib, block.QueueNormal)
 	flush(b, c)
 	hot := id(1, 0)
+	pin := func() {
+		if l, ok := c.Get(hot); ok {
+			l.Release()
+		} else {
+			b.Error("a miss")
+		}
+	}
 	b.Run("alone", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			l, ok := c.Get(hot)
-			if !ok {
-				b.Fatal("a miss")
-			}
-			l.Release()
+			pin()
 		}
+		latency.ReportEach(b, pin)
 	})
 	b.Run("contended", func(b *testing.B) {
 		b.ReportAllocs()
 		b.RunParallel(func(pb *testing.PB) {
 			for pb.Next() {
-				l, _ := c.Get(hot)
-				l.Release()
+				pin()
 			}
 		})
 	})

@@ -15,42 +15,72 @@ var (
 	errCut  = errors.New("the file was cut short")
 )
 
-// copyLease is CopyLease of a lease of the volume's. What is in memory is copied out of the
+// CopyLease implements block.Memory. What is in memory is copied out of the
 // mapping; what is cold comes from the disk and is verified as a whole.
-func (v *volume) copyLease(token uint64, lent []byte, off int, dst []byte) (got int, err error) {
-	n := slotOf(token)
-	s := v.slots.at(n)
+func (g *segment) CopyLease(token uint64, lent []byte, off int, dst []byte) (got int, err error) {
+	v, s, n := g.v, &g.slots[token&segMask], slotOf(token)
 	dst = dst[:min(len(dst), len(lent)-off)]
-	whole, warm, tail := false, v.warm(n, lent), uint32(0)
-	if warm {
-		tail = v.slots.tail(n).Load()
-		got, whole, err = v.arena.copy(dst, lent, off, tail)
-	} else if v.arena.resident(lent[off : off+len(dst)]) {
-		got, whole, err = v.arena.copy(dst, lent, off, 0)
+	if len(dst) == 0 {
+		return 0, nil
+	}
+	start, epoch := int64(s.start)*unit, v.epoch.Load()
+	if from := start + int64(off); v.arena.resident(from, len(dst), epoch) {
+		witness, whole := from+int64(len(dst))-1, false
+		if tail := g.tail[token&segMask].Load(); tail > 1 {
+			witness = start + int64(tail) - 2
+		}
+		got, whole, err = v.arena.copy(dst, from, witness, epoch)
+		if !whole && err == nil {
+			err = v.vouch(n, lent)
+		}
 	} else {
 		got, err = v.copyCold(n, off, dst)
 	}
-	if err == nil && !whole {
-		if warm && tail == 0 {
-			tail = v.arena.tailOf(lent)
-		}
-		err = v.stillThere(n, s)
-		if err == nil && warm { // so the tail is the block's, and not that of a cut
-			v.slots.tail(n).Store(tail)
-		}
+	if err != nil {
+		err = v.copyFailed(n, err)
 	}
+	return got, err
+}
+
+// copyFailed counts what has kept a block from being copied, and gives it up.
+func (v *volume) copyFailed(n uint32, err error) error {
 	switch {
-	case err == nil:
-		return got, nil
 	case errors.Is(err, block.ErrBusy): // too many wait for the disk: the block is as good as before
-		return got, err
+		return err
 	case errors.Is(err, errCut), errors.Is(err, block.ErrCorrupt):
 		v.count.readErrors.Add(1)
 	default:
 		v.readFailed()
 	}
 	v.drop(n)
-	return got, fmt.Errorf("read a cached block of %s: %w", v.dir, err)
+	return fmt.Errorf("read a cached block of %s: %w", v.dir, err)
+}
+
+// vouch tells whether bytes that were copied out of a lent block, the last of them
+// a zero, were there: they were if the block's last byte that is not zero still is.
+// The first copy that needs to know finds out which that is.
+func (v *volume) vouch(n uint32, lent []byte) error {
+	s, known, epoch := v.slots.at(n), v.slots.tail(n), v.epoch.Load()
+	start, tail := int64(s.start)*unit, known.Load()
+	switch {
+	case tail == 1:
+		return nil
+	case tail == 0:
+		if v.arena.resident(start, len(lent), epoch) {
+			tail = v.arena.tailOf(lent)
+		}
+	case v.arena.resident(start+int64(tail)-2, 1, epoch):
+		var last [1]byte
+		at := start + int64(tail) - 2
+		if _, there, err := v.arena.copy(last[:], at, at, epoch); there || err != nil {
+			return err
+		}
+	}
+	err := v.stillThere(n, s)
+	if err == nil && tail != 0 { // so it is the block's, and not that of a cut
+		known.Store(tail)
+	}
+	return err
 }
 
 // copyCold copies from a cold block, by a goroutine that may wait for the disk
@@ -93,20 +123,6 @@ func (v *volume) stillThere(n uint32, s *slot) error {
 		return v.verify(n)
 	}
 	return nil
-}
-
-// warm reports whether a whole block is in memory. It asks the kernel once an
-// epoch: a page that leaves memory between costs a wait, not more.
-func (v *volume) warm(n uint32, lent []byte) bool {
-	epoch, seen := v.epoch.Load(), v.slots.warm(n)
-	if seen.Load() == epoch {
-		return true
-	}
-	if !v.arena.resident(lent) {
-		return false
-	}
-	seen.Store(epoch)
-	return true
 }
 
 // piece is a part of a cold read: a scratch buffer, which goes back to the

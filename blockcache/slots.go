@@ -126,8 +126,6 @@ type segment struct {
 	slots [segSlots]slot
 	// pins of one stripe lie together, away from those of another stripe.
 	pins [stripes][segSlots]atomic.Uint64
-	// warm is the epoch in which a slot's block was in memory as a whole.
-	warm [segSlots]atomic.Uint32
 	// tail is 2 more than the place of the last byte of a block that is not zero, 1
 	// where all are; 0 when nobody has looked. Readers write it, who hold a pin.
 	tail [segSlots]atomic.Uint32
@@ -185,10 +183,6 @@ func (t *slotTable) pin(n, stripe uint32) *atomic.Uint64 {
 
 func (t *slotTable) tail(n uint32) *atomic.Uint32 {
 	return &t.segs[n>>segBits].Load().tail[n&segMask]
-}
-
-func (t *slotTable) warm(n uint32) *atomic.Uint32 {
-	return &t.segs[n>>segBits].Load().warm[n&segMask]
 }
 
 // letGo takes back a pin of the writer's, which is on stripe 0.

@@ -330,14 +330,9 @@ func (g *segment) ReleaseLease(token uint64) {
 	}
 }
 
-// CopyLease implements block.Memory.
-func (g *segment) CopyLease(token uint64, lent []byte, off int, dst []byte) (int, error) {
-	return g.v.copyLease(token, lent, off, dst)
-}
-
 // LeaseResident reports whether a lent block is in memory, for Lease.Resident.
 func (g *segment) LeaseResident(token uint64, lent []byte) bool {
-	return g.v.warm(slotOf(token), lent)
+	return g.v.arena.resident(int64(g.slots[token&segMask].start)*unit, len(lent), g.v.epoch.Load())
 }
 
 // drop takes the block out for good: its record goes too. The caller holds a

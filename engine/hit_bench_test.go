@@ -4,6 +4,7 @@ import (
 	"context"
 	"testing"
 
+	"headstart/bench/latency"
 	"headstart/engine/block"
 )
 
@@ -12,10 +13,14 @@ func BenchmarkHit(b *testing.B) {
 	e, req := hitEngine(b)
 	dst, ctx := make([]byte, 64), context.Background()
 	req.Size = int64(len(dst))
-	b.ReportAllocs()
-	for b.Loop() {
+	hit := func() {
 		if n, src, err := e.Read(ctx, req, dst); n != len(dst) || src != block.SourceLocal || err != nil {
 			b.Fatalf("%d bytes from %v (%v)", n, src, err)
 		}
 	}
+	b.ReportAllocs()
+	for b.Loop() {
+		hit()
+	}
+	latency.ReportEach(b, hit)
 }

@@ -3,7 +3,6 @@ package pools
 import (
 	"context"
 	"testing"
-	"time"
 
 	"headstart/bench/latency"
 )
@@ -13,39 +12,44 @@ import (
 func BenchmarkAdmission(b *testing.B) {
 	b.Run("token", func(b *testing.B) {
 		tokens := NewTokens(1)
-		b.ReportAllocs()
-		for b.Loop() {
+		admit(b, func() {
 			if !tokens.TryAcquire() {
 				b.Fatal("no token")
 			}
 			tokens.Release()
-		}
+		})
 	})
 	b.Run("share", func(b *testing.B) {
 		s := NewShares(2)
-		b.ReportAllocs()
-		for b.Loop() {
+		admit(b, func() {
 			if !s.TryAcquire("node", 1) {
 				b.Fatal("no share")
 			}
 			s.Release("node", 1)
-		}
+		})
 	})
 	b.Run("buffer", func(b *testing.B) {
 		buffers, err := NewBuffers(BuffersOptions{})
 		if err != nil {
 			b.Fatal(err)
 		}
-		b.ReportAllocs()
-		for b.Loop() {
+		admit(b, func() {
 			buf, err := buffers.Get(1 << 20)
 			if err != nil {
 				b.Fatal(err)
 			}
 			buf.Release()
-		}
+		})
 	})
 	b.Run("queue", benchmarkQueue)
+}
+
+func admit(b *testing.B, one func()) {
+	b.ReportAllocs()
+	for b.Loop() {
+		one()
+	}
+	latency.ReportEach(b, one)
 }
 
 func benchmarkQueue(b *testing.B) {
@@ -53,16 +57,12 @@ func benchmarkQueue(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	ctx, work, took := context.Background(), func(context.Context) {}, latency.New()
-	b.ReportAllocs()
-	for b.Loop() {
-		began := time.Now()
+	ctx, work := context.Background(), func(context.Context) {}
+	admit(b, func() {
 		if err := q.Do(ctx, work); err != nil {
 			b.Fatal(err)
 		}
-		took.Add(time.Since(began))
-	}
-	took.ReportTo(b)
+	})
 	if err := q.Close(); err != nil {
 		b.Error(err)
 	}

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"headstart/bench/latency"
 	"headstart/engine/block"
 )
 
@@ -34,18 +35,23 @@ func BenchmarkCodec(b *testing.B) {
 			for b.Loop() {
 				out = appendFetch(out[:0], base, f, 42, time.Second)
 			}
+			latency.ReportEach(b, func() { out = appendFetch(out[:0], base, f, 42, time.Second) })
 		})
 		b.Run(fmt.Sprintf("decode/%d", count), func(b *testing.B) {
 			var r fetchRequest
 			var c cursor // a connection has one
-			b.SetBytes(int64(len(wire)))
-			b.ReportAllocs()
-			for b.Loop() {
+			decode := func() {
 				c = over(wire)
 				if err := r.read(&c); err != nil {
 					b.Fatal(err)
 				}
 			}
+			b.SetBytes(int64(len(wire)))
+			b.ReportAllocs()
+			for b.Loop() {
+				decode()
+			}
+			latency.ReportEach(b, decode)
 		})
 	}
 }

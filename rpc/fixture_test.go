@@ -90,6 +90,9 @@ func (r *fakeReader) ServeBlocks(ctx context.Context, from block.Node, f *block.
 }
 
 func (r *fakeReader) Stat(_ context.Context, o block.Object, _ block.Version) (block.Meta, error) {
+	if r.stat == nil {
+		return block.Meta{}, block.ErrNotFound
+	}
 	return r.stat(o)
 }
 

@@ -182,7 +182,7 @@ func (s *Server) read(ctx context.Context, args *headstart.PeerReadArgs, result 
 	result.conn = c
 	meta := block.UnknownMeta("")
 	r, err := s.admitRead(c, orEmpty(args.Req))
-	if err == nil && !s.reserve(c, readGroup, wanted(r)) {
+	if err == nil && !s.reserve(c, readGroup, s.wanted(ctx, r)) {
 		err = fmt.Errorf("%w: too much is on its way to callers of Read", block.ErrBusy)
 	}
 	if err == nil {
@@ -200,12 +200,21 @@ func (s *Server) read(ctx context.Context, args *headstart.PeerReadArgs, result 
 // that name.
 const readGroup = "\x00read"
 
-// wanted is how many bytes the reply to r may have.
-func wanted(r *block.Read) int64 {
-	if r.Size < 0 {
-		return MaxRead
+// wanted is how many bytes the reply to r may have, as far as the node knows: most
+// callers ask for more than small objects have. One that has grown since is the rare
+// exception to the bound.
+func (s *Server) wanted(ctx context.Context, r *block.Read) int64 {
+	n := int64(MaxRead)
+	if r.Size >= 0 {
+		n = min(n, r.Size)
 	}
-	return min(r.Size, MaxRead)
+	if r.Packed != nil {
+		return min(n, max(0, r.Packed.Size-r.Offset))
+	}
+	if meta, err := s.reader.Stat(ctx, r.Object, r.Version); err == nil && meta.Size >= 0 {
+		n = min(n, max(0, meta.Size-r.Offset))
+	}
+	return n
 }
 
 // readViews asks the reader, for as long as the caller waits.

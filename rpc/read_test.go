@@ -185,6 +185,53 @@ func TestSE05_WhatIsOnItsWayToCallersOfReadIsBounded(t *testing.T) {
 	eventually(t, "these are out too", func() bool { return limit.InUse() == 0 })
 }
 
+// TestSE05_AReadReservesNoMoreThanThereIs: callers that ask for as much as they may
+// are served at once as long as what comes fits.
+func TestSE05_AReadReservesNoMoreThanThereIs(t *testing.T) {
+	const size = 100
+	for name, c := range map[string]struct {
+		known  int64 // of the object, -1 for nothing
+		packed *block.Slice
+		busy   bool
+	}{
+		"unknown": {-1, nil, true}, "known": {size, nil, false}, "known, empty": {0, nil, false},
+		"too large": {MaxRead, nil, true}, "packed": {-1, &block.Slice{Size: size}, false},
+	} {
+		reader := serving(size)
+		if c.known >= 0 {
+			reader.stat = func(block.Object) (block.Meta, error) { return block.Meta{Size: c.known}, nil }
+		}
+		entered, release := make(chan struct{}, 1), make(chan struct{})
+		read := reader.read
+		reader.read = func(r *block.Read, most int64) ([]block.View, block.Meta, error) {
+			if r.QueryID == "slow" {
+				entered <- struct{}{}
+				<-release
+			}
+			return read(r, most)
+		}
+		limit := pools.NewShares(math.MaxInt)
+		limit.SetLimitEach(MaxRead + 2*size)
+		_, addr := startServer(t, ServerOptions{GroupBytes: limit}, reader)
+		call := func(query string) error {
+			r := &block.Read{Object: block.Object{Bucket: "b", Key: "a"}, Packed: c.packed, Size: -1, QueryID: query}
+			_, err := guestOf(t, "").Read(inTime(t), addr, r, make([]byte, MaxRead))
+			return err
+		}
+		first := make(chan error, 1)
+		go func() { first <- call("slow") }()
+		<-entered
+		if err := call(""); errors.Is(err, block.ErrBusy) != c.busy || !c.busy && err != nil {
+			t.Errorf("%s: the second of two reads of 16 MiB gets %v", name, err)
+		}
+		close(release)
+		if err := <-first; err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		eventually(t, "all bytes are out", func() bool { return limit.InUse() == 0 && reader.balanced() })
+	}
+}
+
 func TestS65_ReadIsGuardedByItsOwnToken(t *testing.T) {
 	reader := serving(100)
 	var token atomic.Pointer[string]

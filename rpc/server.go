@@ -19,7 +19,7 @@ type Reader interface {
 	// bytes are out. ctx has the caller's deadline and ends when the caller
 	// cancels the call or goes away.
 	ServeBlocks(ctx context.Context, from block.Node, f *block.Fetch, reply *block.Reply)
-	// Stat returns what is known, or can be learned, of an object.
+	// Stat returns what the node knows of an object. It asks nobody.
 	Stat(ctx context.Context, o block.Object, v block.Version) (block.Meta, error)
 	// Read reads at most limit bytes of what r asks for, whose names and kinds
 	// are not checked. The receiver releases the leases of the views, which it

@@ -263,7 +263,7 @@ func (b *Breakers) makeRoom() {
 		return
 	}
 	defer b.trimming.Unlock()
-	b.size.Add(-trim(b.nodes, limit-limit/8, func(n *node) int64 { return n.usedMS.Load() }))
+	b.size.Add(-trim(limit-limit/8, func(n *node) int64 { return n.usedMS.Load() }, b.nodes))
 }
 
 // sweep drops the addresses that nobody has called for that long.

@@ -38,7 +38,7 @@ func refreshAfter(interval time.Duration) time.Duration {
 func (t *Table) BeginLookup(r block.Route) bool {
 	now := t.clock.nowMS()
 	expiry := t.settings.expiryMS()
-	if s, ok := t.tablets.Load(r); ok && !s.tablet.lookupDue(now, expiry) {
+	if s, ok := t.tablets.of(r).Load(r.ID); ok && !s.tablet.lookupDue(now, expiry) {
 		return false
 	}
 	mine := false
@@ -130,7 +130,7 @@ func (t *Table) DueForRefresh(limit int) []block.Route {
 	expiry := t.settings.expiryMS()
 	since := now - t.settings.refresh().Milliseconds()
 	var due []block.Route
-	t.tablets.Range(func(r block.Route, s slot) bool {
+	t.tablets.each(func(r block.Route, s slot) bool {
 		if len(due) >= limit {
 			return false
 		}

@@ -25,13 +25,27 @@ type Snapshot struct {
 	// gone has a bit for each candidate that has expired, slow for each that is
 	// to be tried after all others.
 	gone, slow uint32
-	state      State
-	// near: candidates of the own location come first among equals.
-	near bool
+	how        how
+}
+
+// how is a State, and near if candidates of the own location come first among
+// equals. It is one field because Go keeps values of up to four fields in registers,
+// and larger ones in memory.
+type how uint8
+
+const near how = 1 << 7
+
+func (h how) state() State { return State(h &^ near) }
+
+func (s *Settings) how(st State) how {
+	if s.LocationPreference.Load() {
+		return how(st) | near
+	}
+	return how(st)
 }
 
 // State returns what to do.
-func (s Snapshot) State() State { return s.state }
+func (s Snapshot) State() State { return s.how.state() }
 
 // Len returns the number of candidates; it is not 0 for Ready and Slow, and
 // may be anything in Cooldown.
@@ -54,7 +68,7 @@ func (s Snapshot) index(i int) int {
 	t := s.tablet
 	live := t.all() &^ s.gone
 	nearby := ^uint32(0)
-	if s.near {
+	if s.how&near != 0 {
 		nearby = t.near
 	}
 	for class := range 16 {

@@ -15,7 +15,7 @@ func (t *Table) Sweep() int {
 	now := t.clock.nowMS()
 	expiry := t.settings.expiryMS()
 	dropped := 0
-	t.tablets.Range(func(r block.Route, s slot) bool {
+	t.tablets.each(func(r block.Route, s slot) bool {
 		if s.tablet.live(now, expiry) == len(s.tablet.cands) && !s.tablet.idle(now) {
 			return true
 		}
@@ -69,7 +69,7 @@ func (t *Table) makeRoom() {
 	}
 	defer t.trimming.Unlock()
 	now := t.clock.nowMS()
-	n := trim(t.tablets, limit-limit/8, func(s slot) int64 { return s.lastUsedMS(now) })
+	n := trim(limit-limit/8, func(s slot) int64 { return s.lastUsedMS(now) }, t.tablets.tablets, t.tablets.externals)
 	t.size.Add(-n)
 	t.counters.trimmed.Add(n)
 }
@@ -77,42 +77,52 @@ func (t *Table) makeRoom() {
 // trimSample is how many entries trim looks at to find its cut.
 const trimSample = 4096
 
-// trim drops the entries of m that were used least recently until about keep
-// of them are left, and returns how many it dropped. It finds the age to cut
+// trim drops the entries of all maps that were used least recently until about
+// keep of them are left, and returns how many it dropped. It finds the age to cut
 // at from a sample.
-func trim[K comparable, V any](m *xsync.MapOf[K, V], keep int64, lastUsedMS func(V) int64) int64 {
-	size := int64(m.Size())
+func trim[K comparable, V any](keep int64, lastUsedMS func(V) int64, maps ...*xsync.MapOf[K, V]) int64 {
+	size := int64(0)
+	for _, m := range maps {
+		size += int64(m.Size())
+	}
 	if size <= keep {
 		return 0
 	}
 	step := max(1, size/trimSample)
 	used := make([]int64, 0, trimSample+trimSample/8)
 	i := int64(0)
-	m.Range(func(_ K, v V) bool {
-		if i%step == 0 {
-			used = append(used, lastUsedMS(v))
-		}
-		i++
-		return true
-	})
+	for _, m := range maps {
+		m.Range(func(_ K, v V) bool {
+			if i%step == 0 {
+				used = append(used, lastUsedMS(v))
+			}
+			i++
+			return true
+		})
+	}
 	if len(used) == 0 {
 		return 0
 	}
 	slices.Sort(used)
 	cut := used[min(int64(len(used))-1, (size-keep)*int64(len(used))/size)]
 	excess, dropped := size-keep, int64(0)
-	m.Range(func(k K, v V) bool {
-		if lastUsedMS(v) > cut {
-			return true
-		}
-		m.Compute(k, func(now V, known bool) (V, bool) {
-			if known && lastUsedMS(now) <= cut {
-				dropped++
-				return now, true
+	for _, m := range maps {
+		m.Range(func(k K, v V) bool {
+			if dropped >= excess {
+				return false
 			}
-			return now, !known
+			if lastUsedMS(v) > cut {
+				return true
+			}
+			m.Compute(k, func(now V, known bool) (V, bool) {
+				if known && lastUsedMS(now) <= cut {
+					dropped++
+					return now, true
+				}
+				return now, !known
+			})
+			return true
 		})
-		return dropped < excess
-	})
+	}
 	return dropped
 }

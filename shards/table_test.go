@@ -82,7 +82,7 @@ func TestS26_ListInUseKeepsItsFastAnswer(t *testing.T) {
 		for range 30 {
 			time.Sleep(10 * time.Minute)
 			w.read("a=hit")
-			s, _ := w.tablets.Load(w.route)
+			s, _ := w.tablets.of(w.route).Load(w.route.ID)
 			if age := time.Now().UnixMilli() - s.oldestMS; age > w.set.expiryMS()/2 {
 				t.Fatalf("the slot lags by %d ms", age)
 			}
@@ -198,14 +198,72 @@ func TestS29_WhatIsUsedWhileRoomIsMadeStays(t *testing.T) {
 		m.Store(i, new(atomic.Int64))
 	}
 	looks := 0
-	n := trim(m, 10, func(used *atomic.Int64) int64 {
+	n := trim(10, func(used *atomic.Int64) int64 {
 		if looks++; looks > 100 {
 			defer used.Store(1) // a reader comes between the look and the drop
 		}
 		return used.Load()
-	})
+	}, m)
 	if n != 0 || m.Size() != 100 {
 		t.Fatalf("%d dropped, %d left", n, m.Size())
+	}
+}
+
+// TestS29_RoomIsMadeOfAllKinds: what was used least recently goes, a tablet or an
+// object outside tablets, and a hot one of either kind stays.
+func TestS29_RoomIsMadeOfAllKinds(t *testing.T) {
+	old, young := xsync.NewMapOf[int, int64](), xsync.NewMapOf[int, int64]()
+	for i := range 100 {
+		old.Store(i, int64(i))
+		young.Store(i, int64(50+i))
+	}
+	for _, keep := range []int64{120, 40, 0} {
+		before := int64(old.Size() + young.Size())
+		n := trim(keep, func(used int64) int64 { return used }, young, old)
+		if left := int64(old.Size() + young.Size()); left < keep-3 || left > keep+3 || n != before-left {
+			t.Errorf("%d of %d dropped, %d left, want about %d", n, before, left, keep)
+		}
+		if keep == 120 && (old.Size() > 36 || young.Size() < 84) {
+			t.Errorf("%d that were used long ago are left, and %d that were used lately", old.Size(), young.Size())
+		}
+	}
+}
+
+// TestKindsOfRoutesShareNoNumber: a tablet and an object of one number are two
+// entries, to each way of looking at them.
+func TestKindsOfRoutesShareNoNumber(t *testing.T) {
+	set := NewSettings()
+	table := NewTable(Options{}, set, NewBreakers(set))
+	tablet, external := block.Route{Kind: block.RouteTablet, ID: 7}, block.Route{Kind: block.RouteExternal, ID: 7}
+	table.PutSource(tablet, cands("a:g1")[0])
+	if table.Candidates(external).State() != Empty {
+		t.Error("an object has the candidates of a tablet")
+	}
+	table.PutSource(external, cands("b:g1")[0])
+	for r, name := range map[block.Route]string{tablet: "a", external: "b"} {
+		if s := table.Candidates(r); s.Len() != 1 || s.At(0).Addr != addr(name) {
+			t.Errorf("%v: %+v", r, s)
+		}
+		if v, ok := table.Show(r); !ok || len(v.Candidates) != 1 {
+			t.Errorf("%v: %+v", r, v)
+		}
+	}
+	if got := table.Metrics().Tablets; got != 2 {
+		t.Errorf("%d entries", got)
+	}
+	seen := make(map[block.Route]bool)
+	for stop := 1; stop <= 3; stop++ {
+		clear(seen)
+		table.tablets.each(func(r block.Route, _ slot) bool {
+			seen[r] = true
+			return len(seen) < stop
+		})
+		if len(seen) != min(stop, 2) {
+			t.Errorf("%v were seen, and %d were asked for", seen, stop)
+		}
+	}
+	if !seen[tablet] || !seen[external] {
+		t.Errorf("%v", seen)
 	}
 }
 
@@ -310,7 +368,7 @@ func TestDS01_NothingIsLostWhileTheTableGrowsAndShrinks(t *testing.T) {
 // TestDS02_MapsAreHeldByPointer keeps the maps from being copied with the
 // struct that holds them.
 func TestDS02_MapsAreHeldByPointer(t *testing.T) {
-	for _, typ := range []reflect.Type{reflect.TypeFor[Table](), reflect.TypeFor[Breakers]()} {
+	for _, typ := range []reflect.Type{reflect.TypeFor[tablets](), reflect.TypeFor[Breakers]()} {
 		maps := 0
 		for f := range typ.Fields() {
 			if strings.Contains(f.Type.String(), "xsync.") {
@@ -354,12 +412,12 @@ func TestDS03_NothingLocksUp(t *testing.T) {
 	case <-time.After(time.Minute):
 		t.Fatalf("locked up after %d steps", steps.Load())
 	}
-	table.tablets.Range(func(r block.Route, s slot) bool {
+	table.tablets.each(func(r block.Route, s slot) bool {
 		checkTablet(t, r, s)
 		return true
 	})
-	if n := table.Metrics().Tablets; n > 64 || n != int64(table.tablets.Size()) {
-		t.Fatalf("%d tablets counted, %d there", n, table.tablets.Size())
+	if n := table.Metrics().Tablets; n > 64 || n != int64(table.tablets.tablets.Size()+table.tablets.externals.Size()) {
+		t.Fatalf("%d tablets counted, %d and %d there", n, table.tablets.tablets.Size(), table.tablets.externals.Size())
 	}
 }
 

@@ -40,7 +40,7 @@ type ListView struct {
 // Show returns the state of r, and whether it is known. The view of a tablet
 // that is not known is an empty one.
 func (t *Table) Show(r block.Route) (View, bool) {
-	s, ok := t.tablets.Load(r)
+	s, ok := t.tablets.of(r).Load(r.ID)
 	if !ok {
 		return View{TabletID: int64(r.ID), Candidates: []CandidateView{}}, false
 	}
@@ -53,7 +53,7 @@ func (t *Table) ShowAll(limit int) ListView {
 	now := t.clock.nowMS()
 	expiry := t.settings.expiryMS()
 	list := ListView{Tablets: []View{}}
-	t.tablets.Range(func(r block.Route, s slot) bool {
+	t.tablets.each(func(r block.Route, s slot) bool {
 		if r.Kind == block.RouteTablet && s.tablet.live(now, expiry) > 0 {
 			list.Total++
 			if len(list.Tablets) < limit {

@@ -2,6 +2,7 @@ package latency
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -41,5 +42,33 @@ func TestAddAllocatesNothing(t *testing.T) {
 	r := New()
 	if n := testing.AllocsPerRun(100, func() { r.Add(time.Millisecond) }); n != 0 {
 		t.Errorf("%v allocations", n)
+	}
+}
+
+// metrics keeps what a benchmark reports.
+type metrics map[string]float64
+
+func (m metrics) ReportMetric(v float64, unit string) { m[unit] = v }
+
+// TestEachIsOneOperation: whatever an operation takes, the quantiles are of one of
+// them, and the operations end.
+func TestEachIsOneOperation(t *testing.T) {
+	for _, takes := range []time.Duration{0, time.Microsecond, 50 * time.Millisecond, time.Hour} {
+		synctest.Test(t, func(t *testing.T) {
+			got, calls := metrics{}, 0
+			ReportEach(got, func() {
+				calls++
+				time.Sleep(takes)
+			})
+			want := float64(max(takes.Nanoseconds(), 1))
+			for _, unit := range []string{"p50-ns", "p99-ns"} {
+				if v := got[unit]; takes <= Longest && (v < 0.99*want || v > 1.01*want) {
+					t.Errorf("an operation of %v: %v %s", takes, v, unit)
+				}
+			}
+			if calls < 1 || calls > eachMost || time.Duration(calls-1)*takes > eachTime {
+				t.Errorf("%d operations of %v", calls, takes)
+			}
+		})
 	}
 }

@@ -22,8 +22,11 @@ import (
 type way struct {
 	name, note string
 	move       func() (int, error)
-	// of names the way that does the least that this one has to, "" for none.
-	of string
+	// floor, if there is one, does the least that move has to: it copies the same
+	// mapped bytes, half a turn apart, to where move does. Bytes of the heap are no
+	// floor: they lie in pages of 4 KiB, scattered, where huge pages are not given to
+	// all (transparent_hugepage is not always), and a file's in larger pieces.
+	floor func() (int, error)
 }
 
 func main() {
@@ -54,52 +57,61 @@ func run(rounds int, slice time.Duration, tmp string) error {
 		}
 		ways = append(ways, list...)
 	}
-	seen := make([][]float64, len(ways))
+	seen, parts := make([][]float64, len(ways)), make([][]float64, len(ways))
 	for range rounds {
 		for i, w := range ways {
-			speed, err := w.speed(slice)
+			speed, part, err := w.speed(slice)
 			if err != nil {
 				return fmt.Errorf("%s: %w", w.name, err)
 			}
-			seen[i] = append(seen[i], speed)
+			seen[i], parts[i] = append(seen[i], speed), append(parts[i], part)
 		}
 	}
 	fmt.Printf("GB/s (10^9 bytes) of one goroutine, %d rounds in turns, %d processors. On a busy machine the best is nearer to the limit.\n\n", rounds, runtime.NumCPU())
 	t := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "\tbest\tmedian\tleast\t\t")
 	for i, w := range ways {
-		fmt.Fprintf(t, "%s\t%.2f\t%.2f\t%.2f\t%s\t%s\n", w.name, slices.Max(seen[i]), turns.Median(seen[i]), slices.Min(seen[i]), part(ways, seen, i), w.note)
+		fmt.Fprintf(t, "%s\t%.2f\t%.2f\t%.2f\t%s\t%s\n", w.name, slices.Max(seen[i]), turns.Median(seen[i]), slices.Min(seen[i]), w.part(parts[i]), w.note)
 	}
 	return t.Flush()
 }
 
-// part is how much of the speed of another way this one has, round by round.
-func part(ways []way, seen [][]float64, i int) string {
-	for k := range ways {
-		if ways[k].name != ways[i].of {
-			continue
-		}
-		each := make([]float64, len(seen[i]))
-		for round := range each {
-			each[round] = seen[i][round] / seen[k][round]
-		}
-		return fmt.Sprintf("%.2fx of %s", turns.Median(each), ways[k].name)
+// part is how much of the speed of its floor a way has: the median of all rounds.
+func (w *way) part(each []float64) string {
+	if w.floor == nil {
+		return ""
 	}
-	return ""
+	return fmt.Sprintf("%.2fx of memcpy of the same bytes", turns.Median(each))
 }
 
-// speed is in 10^9 bytes a second.
-func (w *way) speed(slice time.Duration) (float64, error) {
-	total, began := 0, time.Now()
-	for time.Since(began) < slice {
-		n, err := w.move()
-		if err != nil {
-			return 0, err
-		}
-		if n == 0 {
-			return 0, errors.New("it has moved nothing")
-		}
-		total += n
+// speed is in 10^9 bytes a second, and part is its share of the floor's: of medians
+// of single moves, in turns with those of the floor.
+func (w *way) speed(slice time.Duration) (speed, part float64, err error) {
+	moves := []func() (int, error){w.move}
+	if w.floor != nil {
+		moves = append(moves, w.floor)
 	}
-	return float64(total) / 1e9 / time.Since(began).Seconds(), nil
+	total, took := [2]int{}, [2][]float64{}
+	for began, n := time.Now(), 0; time.Since(began) < slice; n++ {
+		for k := range moves {
+			k = (k + n) % len(moves) // who comes first changes
+			start := time.Now()
+			n, err := moves[k]()
+			if err != nil {
+				return 0, 0, err
+			}
+			if n == 0 {
+				return 0, 0, errors.New("it has moved nothing")
+			}
+			total[k], took[k] = total[k]+n, append(took[k], time.Since(start).Seconds())
+		}
+	}
+	for _, t := range took[0] {
+		speed += t
+	}
+	speed = float64(total[0]) / 1e9 / speed
+	if w.floor != nil {
+		part = turns.Median(took[1]) / turns.Median(took[0])
+	}
+	return speed, part, nil
 }

@@ -21,8 +21,6 @@ const (
 	mib = 1 << 20
 	// large is more than the processor's caches hold.
 	large = 128 * mib
-	// The names of ways that others are compared with.
-	smallCopy, largeCopy, cachedRead = "memcpy, 64 KiB of each MiB", "memcpy, 1 MiB after the other", "pread, 1 MiB after the other"
 	// aligned is what O_DIRECT wants buffers and offsets to be multiples of.
 	aligned = 4096
 )
@@ -39,8 +37,8 @@ func memory(string) ([]way, func(), error) {
 	}
 	return []way{
 		{name: "memcpy, the same 64 KiB", note: "out of the processor's cache", move: func() (int, error) { return copy(dst[:64<<10], src), nil }},
-		{name: smallCopy, note: "of 128 MiB", move: func() (int, error) { return copy(dst[:64<<10], src[next():]), nil }},
-		{name: largeCopy, note: "of 128 MiB", move: func() (int, error) { return copy(dst, src[next():]), nil }},
+		{name: "memcpy, 64 KiB of each MiB", note: "of 128 MiB on the heap", move: func() (int, error) { return copy(dst[:64<<10], src[next():]), nil }},
+		{name: "memcpy, 1 MiB after the other", note: "of 128 MiB on the heap", move: func() (int, error) { return copy(dst, src[next():]), nil }},
 		{name: "CRC32C, 1 MiB after the other", note: "what verifying costs at least", move: func() (int, error) {
 			from := next()
 			block.Checksum(src[from : from+mib])
@@ -63,7 +61,13 @@ func cached(dir string) ([]way, func(), error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	stop := func() { _ = c.Close() } // its files go away anyway
+	var held []block.Lease
+	stop := func() {
+		for i := range held {
+			held[i].Release()
+		}
+		_ = c.Close() // its files go away anyway
+	}
 	o := block.Object{Store: "s3", Bucket: "b", Key: "k"}
 	base, random := block.BaseID(o, block.Immutable), rand.NewChaCha8([32]byte{1})
 	for i := range uint64(blocks) {
@@ -76,7 +80,14 @@ func cached(dir string) ([]way, func(), error) {
 	if err := c.Flush(context.Background()); err != nil {
 		return nil, stop, err
 	}
-	dst, at := make([]byte, mib), uint64(0)
+	for i := range uint64(blocks) {
+		l, ok := c.Get(base.At(i))
+		if !ok {
+			return nil, stop, fmt.Errorf("block %d is gone", i)
+		}
+		held = append(held, l)
+	}
+	dst, at, bareAt := make([]byte, mib), uint64(0), uint64(blocks/2)
 	get := func(n int) func() (int, error) {
 		return func() (int, error) {
 			l, ok := c.Get(base.At(at % blocks))
@@ -88,9 +99,15 @@ func cached(dir string) ([]way, func(), error) {
 			return l.CopyAt(dst[:n], 0)
 		}
 	}
+	bare := func(n int) func() (int, error) {
+		return func() (int, error) {
+			bareAt++
+			return copy(dst[:n], held[bareAt%blocks].Raw()), nil
+		}
+	}
 	return []way{
-		{name: "block cache, 64 KiB of each block", note: "look-up, pin, guarded copy", move: get(64 << 10), of: smallCopy},
-		{name: "block cache, block after block", note: "of 1 MiB", move: get(mib), of: largeCopy},
+		{name: "block cache, 64 KiB of each block", note: "look-up, pin, guarded copy", move: get(64 << 10), floor: bare(64 << 10)},
+		{name: "block cache, block after block", note: "of 1 MiB", move: get(mib), floor: bare(mib)},
 	}, stop, nil
 }
 
@@ -149,13 +166,22 @@ func disk(dir string) ([]way, func(), error) {
 	if err := f.Sync(); err != nil {
 		return nil, stop, err
 	}
-	at := int64(0)
+	mapped, err := syscall.Mmap(int(f.Fd()), 0, large, syscall.PROT_READ, syscall.MAP_SHARED|syscall.MAP_POPULATE)
+	if err != nil {
+		return nil, stop, err
+	}
+	stop = func() { _ = syscall.Munmap(mapped); _ = f.Close() }
+	at, bareAt := int64(0), large/2
 	next := func() int64 {
 		at = (at + mib) % large
 		return at
 	}
+	bare := func() (int, error) {
+		bareAt = (bareAt + mib) % large
+		return copy(dst, mapped[bareAt:]), nil
+	}
 	ways := []way{
-		{name: cachedRead, note: "out of the page cache", move: func() (int, error) { return f.ReadAt(dst, next()) }, of: largeCopy},
+		{name: "pread, 1 MiB after the other", note: "out of the page cache", move: func() (int, error) { return f.ReadAt(dst, next()) }, floor: bare},
 		{name: "pwrite, fdatasync every 64 MiB", note: "to the disk", move: func() (int, error) {
 			n, err := f.WriteAt(dst, next())
 			if at%(64*mib) == 0 {

@@ -59,16 +59,37 @@ type httpDoor struct {
 	nodes []*fasthttp.HostClient
 }
 
-// OpenHTTP returns the door of /read.
-func OpenHTTP(o Options) (Door, error) {
+// cutConn is a connection that ends with a context.
+type cutConn struct {
+	net.Conn
+	stop func() bool
+}
+
+// Close implements net.Conn.
+func (c cutConn) Close() error {
+	c.stop()
+	return c.Conn.Close()
+}
+
+// OpenHTTP returns the door of /read. Its reads end with ctx: fasthttp knows of no
+// other.
+func OpenHTTP(ctx context.Context, o Options) (Door, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
 	d := &httpDoor{o: o}
+	dialer := net.Dialer{Timeout: o.Timeout}
+	dial := func(addr string) (net.Conn, error) {
+		conn, err := dialer.DialContext(ctx, "tcp", addr)
+		if err != nil {
+			return nil, err
+		}
+		return cutConn{conn, context.AfterFunc(ctx, func() { conn.Close() })}, nil
+	}
 	for _, addr := range o.Nodes {
 		d.nodes = append(d.nodes, &fasthttp.HostClient{
 			Addr: addr, MaxConns: o.InFlight, MaxIdemponentCallAttempts: 1, ReadTimeout: o.Timeout, WriteTimeout: o.Timeout,
-			MaxConnWaitTimeout: o.Timeout, NoDefaultUserAgentHeader: true, DialDualStack: true,
+			MaxConnWaitTimeout: o.Timeout, NoDefaultUserAgentHeader: true, Dial: dial,
 		})
 	}
 	return d, nil

@@ -47,7 +47,7 @@ type Plan struct {
 // Validate says what is wrong with the plan.
 func (p *Plan) Validate() error {
 	switch {
-	case p.Work == nil || len(p.Work.Reads) == 0:
+	case p.Work == nil || p.Work.Len() == 0:
 		return fmt.Errorf("load: there is nothing to read")
 	case !(p.Rate > 0) || p.Rate > MaxRate:
 		return fmt.Errorf("load: a rate of %v reads a second: want more than 0 and at most %d", p.Rate, MaxRate)
@@ -62,16 +62,17 @@ func (p *Plan) Validate() error {
 	return nil
 }
 
-// Result is what a run has seen; what came due while it warmed up is not in it.
+// Result is what a run has seen while it counted.
 type Result struct {
 	Rate float64
-	// Reads were due. Errors of them failed; Late were not begun when the run
-	// ended: they are in the latencies with the time that they had waited by then,
-	// which is less than they would have taken.
-	Reads, Errors, Late int64
-	// Bytes came in Served reads, in Took.
-	Bytes, Served int64
-	Took          time.Duration
+	// Reads came due. Late of them were not begun when the run ended, or were under
+	// way when it was interrupted: they are in Latency with the time until then.
+	Reads, Late int64
+	// Served reads brought Bytes, in Took, and Errors failed. These count when they
+	// end: where more comes due than is served, they may have come due during the
+	// warm-up. One that failed is in Latency with the time-out at least.
+	Served, Errors, Bytes int64
+	Took                  time.Duration
 	// From counts the served reads by source.
 	From map[string]int64
 	// Latency is from the moment a read was due to its last byte, Began to the
@@ -128,11 +129,30 @@ func Run(ctx context.Context, door Door, p Plan, look func(Progress)) (Result, e
 		r.watch(over, look)
 	}()
 	workers.Wait()
+	ended := time.Now()
+	if ctx.Err() == nil && ended.Before(r.end) {
+		ended = r.end // nothing more was due
+	}
+	r.mu.result.Took = max(ended.Sub(r.count), 1)
+	r.rest(ended)
 	close(over)
 	<-watched
-	res := &r.mu.result
-	res.Took = max(time.Since(r.count), 1)
-	return *res, nil
+	return r.mu.result, nil
+}
+
+// rest books all that came due until the end and that nobody has begun: in a run
+// that was interrupted as well as in one that could not keep up.
+func (r *run) rest(ended time.Time) {
+	if ended.Before(r.end) {
+		r.end = ended
+	}
+	for {
+		_, due, ok := r.next()
+		if !ok {
+			return
+		}
+		r.late(due, r.end, r.end)
+	}
 }
 
 // next returns the number of the next read and when it is due; false once that
@@ -160,67 +180,80 @@ func (r *run) work(ctx context.Context) {
 	dst := make([]byte, r.Work.longest())
 	for ctx.Err() == nil {
 		number, due, ok := r.next()
-		if !ok || !s3law.SleepUntil(ctx, due) {
+		if !ok {
 			return
 		}
-		began := time.Now()
-		if began.After(r.end) {
-			r.late(due)
-			continue
+		if now := time.Now(); now.After(r.end) {
+			r.late(due, now, now)
+			return
 		}
-		one := r.Work.Reads[number%int64(len(r.Work.Reads))]
+		waited := s3law.SleepUntil(ctx, due)
+		began := time.Now()
+		if !waited {
+			r.late(due, began, began)
+			return
+		}
+		one := r.Work.At(number)
 		bound, cancel := context.WithTimeout(ctx, r.Timeout)
 		n, from, err := r.door.Read(bound, &r.Work.Objects[one.Object], one, dst[:one.Length])
 		cancel()
 		if err == nil && int64(n) != one.Length {
 			err = fmt.Errorf("%d bytes at %d of %s: %d came", one.Length, one.Offset, r.Work.Objects[one.Object].Key, n)
 		}
-		if ctx.Err() == nil {
-			r.note(due, began, n, from, err)
+		if err != nil && ctx.Err() != nil {
+			r.late(due, began, time.Now())
+			return
 		}
+		r.note(due, began, n, from, err)
 	}
 }
 
 // note books a read that has ended.
 func (r *run) note(due, began time.Time, n int, from string, err error) {
-	took := time.Since(due)
+	now := time.Now()
+	took := now.Sub(due)
+	if err != nil { // a node that refuses at once is not a fast one
+		took = max(took, r.Timeout)
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.mu.lately.Add(took)
 	if err != nil {
 		r.mu.errors++
 	}
-	if due.Before(r.count) {
-		return
-	}
 	res := &r.mu.result
-	res.Reads++
-	res.Latency.Add(took)
-	res.Began.Add(began.Sub(due))
-	if err != nil {
+	switch {
+	case now.Before(r.count):
+	case err != nil:
 		res.Errors++
 		if res.FirstError == nil {
 			res.FirstError = err
 		}
-		return
+	default:
+		res.Served++
+		res.Bytes += int64(n)
+		res.From[from]++
 	}
-	res.Served++
-	res.Bytes += int64(n)
-	res.From[from]++
+	if !due.Before(r.count) {
+		res.Reads++
+		res.Latency.Add(took)
+		res.Began.Add(began.Sub(due))
+	}
 }
 
-// late books a read that nobody could begin.
-func (r *run) late(due time.Time) {
+// late books a read that was due and has not ended, at the end of the run; began
+// is when it was sent, if it was.
+func (r *run) late(due, began, end time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if due.Before(r.count) {
+	if due.Before(r.count) || due.After(end) {
 		return
 	}
 	res := &r.mu.result
 	res.Reads++
 	res.Late++
-	res.Latency.Add(r.end.Sub(due))
-	res.Began.Add(r.end.Sub(due))
+	res.Latency.Add(end.Sub(due))
+	res.Began.Add(began.Sub(due))
 }
 
 // watch lets look see each second of the run.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,16 +16,16 @@ import (
 // slow is a door whose reads take a while of virtual time.
 type slow struct {
 	takes func(n int) time.Duration
-	calls int
+	calls atomic.Int64
 	err   error
 }
 
 func (s *slow) Read(ctx context.Context, _ *Object, r Read, _ []byte) (int, string, error) {
-	s.calls++
+	n := int(s.calls.Add(1))
 	select {
 	case <-ctx.Done():
 		return 0, "", ctx.Err()
-	case <-time.After(s.takes(s.calls)):
+	case <-time.After(s.takes(n)):
 		return int(r.Length), "local", s.err
 	}
 }
@@ -81,10 +82,67 @@ func TestAStallIsChargedToAllWhoWait(t *testing.T) {
 func TestReadsThatNeverBeganCount(t *testing.T) {
 	r := played(t, &slow{takes: func(int) time.Duration { return 20 * time.Millisecond }}, onePlan())
 	if r.Reads != 999 || r.Served != 500 || r.Late != 499 {
-		t.Fatalf("%d reads, %d served, %d not sent", r.Reads, r.Served, r.Late)
+		t.Fatalf("%d reads, %d served, %d not ended", r.Reads, r.Served, r.Late)
 	}
 	if r.at(0.9) == short(r.Latency.At(0.9)) || r.bounded(0.4) {
 		t.Errorf("the 90th percentile is given as %s, as if all reads had ended", r.at(0.9))
+	}
+}
+
+// TestWhatIsDueIsBookedHoweverARunEnds: by its end, by an interruption, by one while
+// all doors hang; with room for many reads at once and for one; and what was served
+// has the time that it took.
+func TestWhatIsDueIsBookedHoweverARunEnds(t *testing.T) {
+	for name, one := range map[string]struct {
+		takes, interrupt time.Duration
+		reads, served    int64
+		took             time.Duration
+	}{
+		"it keeps up":                   {time.Millisecond, time.Hour, 9_999, 9_999, 10 * time.Second},
+		"too slow":                      {time.Second, time.Hour, 9_999, 40, 10 * time.Second},
+		"too slow and interrupted":      {time.Second, 5500 * time.Millisecond, 5_499, 20, 5500 * time.Millisecond},
+		"hangs until it is interrupted": {time.Hour, 5500 * time.Millisecond, 5_499, 0, 5500 * time.Millisecond},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), one.interrupt)
+			defer cancel()
+			p := onePlan()
+			p.Rate, p.InFlight, p.Timeout = 1000, 4, 2*time.Hour
+			if one.takes < time.Second {
+				p.InFlight = 64
+			}
+			r, err := Run(ctx, &slow{takes: func(int) time.Duration { return one.takes }}, p, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			// What is due at the very moment of the end may be on either side of it.
+			if r.Reads < one.reads-1 || r.Reads > one.reads+1 || r.Latency.Count() != r.Reads || r.Served < one.served || r.Served > one.served+4 ||
+				r.Late != r.Reads-r.Served || r.Took < one.took || r.Took > one.took+time.Second {
+				t.Errorf("%s: %d reads, %d served, %d not ended in %v, %d latencies", name, r.Reads, r.Served, r.Late, r.Took, r.Latency.Count())
+			}
+			if r.Late > 0 && (!r.bounded(0.5) || r.Latency.At(0.5) < one.took/3) {
+				t.Errorf("%s: the median is given as %s", name, r.at(0.5))
+			}
+		})
+	}
+}
+
+// TestWhatIsServedCounts: at a rate far above what is possible, all that is served
+// was due while the run warmed up.
+func TestWhatIsServedCounts(t *testing.T) {
+	p := onePlan()
+	p.Rate, p.Warm = 1000, 5*time.Second
+	r := played(t, &slow{takes: func(int) time.Duration { return 10 * time.Millisecond }}, p)
+	if r.Served < 999 || r.Served > 1001 || r.Late != r.Reads || r.Bytes != 100*r.Served {
+		t.Errorf("%d reads, %d served, %d bytes, %d not ended", r.Reads, r.Served, r.Bytes, r.Late)
+	}
+}
+
+// TestWhatFailsIsNotFast: a node that is gone refuses at once.
+func TestWhatFailsIsNotFast(t *testing.T) {
+	r := played(t, &slow{takes: func(int) time.Duration { return time.Millisecond }, err: io.EOF}, onePlan())
+	if r.Latency.At(0.01) < time.Minute*99/100 || !r.bounded(0.5) {
+		t.Errorf("the median of reads that failed is %s", r.at(0.5))
 	}
 }
 
@@ -125,8 +183,8 @@ func TestAnyRateThatIsAllowedIsKept(t *testing.T) {
 					cancel() // or the run might never end
 					return 0
 				}}
-				if r, err := Run(ctx, door, p, nil); err != nil || r.Reads != 0 || door.calls != 0 {
-					t.Errorf("rate %v, even %v: %d reads, %v", rate, even, door.calls, err)
+				if r, err := Run(ctx, door, p, nil); err != nil || r.Reads != 0 || door.calls.Load() != 0 {
+					t.Errorf("rate %v, even %v: %d reads, %v", rate, even, door.calls.Load(), err)
 				}
 			})
 		}
@@ -168,7 +226,7 @@ func TestPlotIsWellFormed(t *testing.T) {
 	many := played(t, &slow{takes: func(int) time.Duration { return 20 * time.Millisecond }}, onePlan())
 	many.Rate = 5000
 	var b strings.Builder
-	if err := Plot(&b, `<"&>`, []Result{many, few}); err != nil {
+	if err := Plot(&b, `<"&>`, []Result{many, {Rate: 7}, few}); err != nil {
 		t.Fatal(err)
 	}
 	circles, texts := 0, ""

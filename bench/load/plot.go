@@ -1,6 +1,7 @@
 package load
 
 import (
+	"cmp"
 	"fmt"
 	"html"
 	"io"
@@ -23,14 +24,13 @@ const (
 )
 
 // Plot writes an SVG picture of the latency against the load: three quantiles of
-// each run, both axes logarithmic. It needs one run at least.
+// each run that has seen reads, both axes logarithmic. It needs one at least.
 func Plot(w io.Writer, title string, results []Result) error {
-	if len(results) == 0 {
+	list := slices.DeleteFunc(slices.Clone(results), func(r Result) bool { return r.Reads == 0 })
+	if len(list) == 0 {
 		return fmt.Errorf("load: nothing was measured, so there is nothing to draw")
 	}
-	list := slices.SortedFunc(slices.Values(results), func(a, b Result) int {
-		return int(math.Copysign(1, a.Rate-b.Rate))
-	})
+	slices.SortFunc(list, func(a, b Result) int { return cmp.Compare(a.Rate, b.Rate) })
 	x := newAxis(list[0].Rate, list[len(list)-1].Rate)
 	least, most := math.MaxFloat64, 0.0
 	for i := range list {

@@ -11,7 +11,7 @@ import (
 // Report prints a table with a line for each run.
 func Report(w io.Writer, results []Result) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "due/s\tserved/s\tMB/s\tp50\tp90\tp99\tp99.9\tlongest\tsent p99\terrors\tnot sent\tlocal\tpeer\ts3\t")
+	fmt.Fprintln(t, "due/s\tserved/s\tMB/s\tp50\tp90\tp99\tp99.9\tlongest\tsent p99\terrors\tnot ended\tlocal\tpeer\ts3\t")
 	for i := range results {
 		r := &results[i]
 		fmt.Fprintf(t, "%.6g\t%.6g\t%.1f\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t%d\t%s\t%s\t%s\t\n",
@@ -32,7 +32,8 @@ func Report(w io.Writer, results []Result) error {
 	return nil
 }
 
-// at is a quantile of the latency; reads that never began make it a lower bound.
+// at is a quantile of the latency; reads that were not answered make it a lower
+// bound.
 func (r *Result) at(q float64) string {
 	text := short(r.Latency.At(q))
 	if r.bounded(q) {
@@ -41,9 +42,9 @@ func (r *Result) at(q float64) string {
 	return text
 }
 
-// bounded: reads that were never sent reach up to the quantile, so that it is no
+// bounded: reads that were not answered reach up to the quantile, so that it is no
 // more than a lower bound.
-func (r *Result) bounded(q float64) bool { return float64(r.Late) > (1-q)*float64(r.Reads) }
+func (r *Result) bounded(q float64) bool { return float64(r.Late+r.Errors) > (1-q)*float64(r.Reads) }
 
 // share is the part of the served reads that came from a source.
 func (r *Result) share(source string) string {
@@ -84,7 +85,7 @@ func (r Result) MarshalJSON() ([]byte, error) {
 		first = r.FirstError.Error()
 	}
 	return json.Marshal(map[string]any{
-		"rate": r.Rate, "reads": r.Reads, "served": r.Served, "errors": r.Errors, "not_sent": r.Late, "bytes": r.Bytes,
+		"rate": r.Rate, "reads": r.Reads, "served": r.Served, "errors": r.Errors, "not_ended": r.Late, "bytes": r.Bytes,
 		"seconds": r.Took.Seconds(), "from": r.From, "p50_ms": ms(0.5), "p90_ms": ms(0.9), "p99_ms": ms(0.99), "p999_ms": ms(0.999),
 		"longest_ms": ms(1), "sent_p99_ms": float64(r.Began.At(0.99).Microseconds()) / 1e3, "first_error": first,
 	})

@@ -12,7 +12,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/bits"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 
 	"headstart/bench/tpch"
@@ -36,10 +38,28 @@ type Read struct {
 	Offset, Length int64
 }
 
-// Work is what is read, over and over in this order.
+// Work is what is read, over and over in one order: that of its reads, or if it
+// has none all of its places.
 type Work struct {
 	Objects []Object
 	Reads   []Read
+	all     places
+}
+
+// Len returns after how many reads it begins again.
+func (w *Work) Len() int64 {
+	if len(w.Reads) == 0 {
+		return w.all.count()
+	}
+	return int64(len(w.Reads))
+}
+
+// At returns the n-th read, n from 0.
+func (w *Work) At(n int64) Read {
+	if n %= w.Len(); len(w.Reads) > 0 {
+		return w.Reads[n]
+	}
+	return w.all.at(n)
 }
 
 // longest returns the length of the longest read.
@@ -47,7 +67,41 @@ func (w *Work) longest() (n int64) {
 	for _, r := range w.Reads {
 		n = max(n, r.Length)
 	}
-	return n
+	return max(n, w.all.longest)
+}
+
+// places are all objects cut into pieces of one size. They are counted and not
+// listed: there may be any number of them.
+type places struct {
+	objects       []Object
+	size, longest int64
+	// ends has the number of pieces up to and with each object.
+	ends []int64
+}
+
+func placesOf(objects []Object, size int64) places {
+	p := places{objects: objects, size: size}
+	for _, o := range objects {
+		p.ends = append(p.ends, p.count()+(o.Size-1)/size+1)
+		p.longest = max(p.longest, min(size, o.Size))
+	}
+	return p
+}
+
+func (p *places) count() int64 {
+	if len(p.ends) == 0 {
+		return 0
+	}
+	return p.ends[len(p.ends)-1]
+}
+
+// at returns the n-th place, n from 0 and below count.
+func (p *places) at(n int64) Read {
+	i, _ := slices.BinarySearch(p.ends, n+1)
+	if i > 0 {
+		n -= p.ends[i-1]
+	}
+	return Read{i, n * p.size, min(p.size, p.objects[i].Size-n*p.size)}
 }
 
 // Recorded is the recorded reads of the 22 TPC-H queries, of the objects that
@@ -138,13 +192,7 @@ func ParseTrace(r io.Reader, objects []Object) (*Work, error) {
 // Scan reads all objects from their first byte to their last, size bytes at a
 // time.
 func Scan(objects []Object, size int64) *Work {
-	w := &Work{Objects: objects}
-	for i, o := range objects {
-		for off := int64(0); off < o.Size; off += size {
-			w.Reads = append(w.Reads, Read{i, off, min(size, o.Size-off)})
-		}
-	}
-	return w
+	return &Work{Objects: objects, all: placesOf(objects, size)}
 }
 
 // draws is how many reads Zipf draws before it begins again.
@@ -153,13 +201,27 @@ const draws = 1 << 16
 // Zipf reads size bytes at a time, some places often and most of them rarely: the
 // k-th most popular one as often as 1/k^skew says. skew is above 1.
 func Zipf(objects []Object, size int64, skew float64, seed uint64) *Work {
-	places := Scan(objects, size).Reads
+	all := placesOf(objects, size)
+	n := uint64(all.count())
 	rng := rand.New(rand.NewPCG(seed, 0x7a697066))
-	rng.Shuffle(len(places), func(i, k int) { places[i], places[k] = places[k], places[i] })
-	law := rand.NewZipf(rng, skew, 1, uint64(len(places)-1))
+	// Which place is the k-th is k times a number that has no factor in common with
+	// how many there are: each place is one, and neighbours lie far apart.
+	step := 1 + rng.Uint64N(n)
+	for gcd(step, n) != 1 {
+		step = 1 + rng.Uint64N(n)
+	}
+	law := rand.NewZipf(rng, skew, 1, n-1)
 	w := &Work{Objects: objects, Reads: make([]Read, draws)}
 	for i := range w.Reads {
-		w.Reads[i] = places[law.Uint64()]
+		high, low := bits.Mul64(law.Uint64(), step)
+		w.Reads[i] = all.at(int64(bits.Rem64(high, low, n)))
 	}
 	return w
+}
+
+func gcd(a, b uint64) uint64 {
+	for b > 0 {
+		a, b = b, a%b
+	}
+	return a
 }

@@ -9,8 +9,33 @@ import (
 func TestScanReadsEverythingOnce(t *testing.T) {
 	w := Scan([]Object{{Key: "a", Size: 250}, {Key: "b", Size: 100}}, 100)
 	want := []Read{{0, 0, 100}, {0, 100, 100}, {0, 200, 50}, {1, 0, 100}}
-	if !slices.Equal(w.Reads, want) {
-		t.Errorf("%v", w.Reads)
+	if w.Len() != int64(len(want)) || w.longest() != 100 {
+		t.Errorf("%d reads, the longest %d bytes", w.Len(), w.longest())
+	}
+	for n := range 2 * w.Len() {
+		if got := w.At(n); got != want[n%w.Len()] {
+			t.Errorf("read %d: %v", n, got)
+		}
+	}
+}
+
+// TestWorkTakesNoRoom: objects may be cut into any number of places, and these are
+// never listed.
+func TestWorkTakesNoRoom(t *testing.T) {
+	objects := []Object{{Key: "a", Size: 1 << 50}, {Key: "b", Size: 1 << 50}}
+	w := Scan(objects, 1)
+	if last := w.At(w.Len() - 1); w.Len() != 1<<51 || last != (Read{1, 1<<50 - 1, 1}) {
+		t.Errorf("%d reads, the last %v", w.Len(), last)
+	}
+	z, seen := Zipf(objects, 1, 1.1, 1), [2]int{}
+	for n := range z.Len() {
+		r := z.At(n)
+		if seen[r.Object]++; r.Length != 1 || r.Offset < 0 || r.Offset >= 1<<50 {
+			t.Fatalf("%v", r)
+		}
+	}
+	if z.Len() != draws || seen[0] == 0 || seen[1] == 0 {
+		t.Errorf("%v of %d reads are of each object", seen, z.Len())
 	}
 }
 
@@ -28,6 +53,20 @@ func TestZipfFollowsItsLaw(t *testing.T) {
 	}
 	if want := draws / 5.57; float64(most) < 0.95*want || float64(most) > 1.05*want || len(seen) < 500 {
 		t.Errorf("%d places, the first %d times, want %.0f", len(seen), most, want)
+	}
+}
+
+// TestZipfKnowsEachPlace: the k-th most popular place is another one for each k.
+func TestZipfKnowsEachPlace(t *testing.T) {
+	for size := range int64(64) {
+		seen := make(map[Read]bool)
+		z := Zipf([]Object{{Key: "a", Size: size + 1}}, 1, 1.0001, uint64(size))
+		for _, r := range z.Reads {
+			seen[r] = true
+		}
+		if len(seen) != int(size+1) {
+			t.Errorf("%d of %d places are read", len(seen), size+1)
+		}
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"math"
 	"runtime"
 	"slices"
 	"strings"
@@ -61,7 +62,7 @@ func rowsOf(out []byte) ([]*row, error) {
 }
 
 // report prints a line for each benchmark: medians, and of the time also the
-// best round and the worst.
+// best round and the worst. Metrics in -ns are times.
 func report(w io.Writer, o options, out []byte) error {
 	rows, err := rowsOf(out)
 	if err != nil {
@@ -69,26 +70,48 @@ func report(w io.Writer, o options, out []byte) error {
 	}
 	fmt.Fprintf(w, "Medians of %d rounds of %v each (best to worst), GOMAXPROCS %d. On a busy machine the best is nearer to the truth.\n\n",
 		o.rounds, o.each, runtime.GOMAXPROCS(0))
+	columns := []string{"ns/op", "p50-ns", "p99-ns", "MB/s", "B/op", "allocs/op"}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "benchmark\tns/op\t\tMB/s\tB/op\tallocs/op\talso")
+	fmt.Fprintln(t, "benchmark\tone operation\t\tp50\tp99\tMB/s\tB/op\tallocs/op\talso")
 	for _, r := range rows {
 		time, spread := "", ""
 		if ns := r.values["ns/op"]; len(ns) > 0 && slices.Max(ns) > 0 {
-			time = number(median(ns))
-			spread = fmt.Sprintf("(%s to %s)", number(slices.Min(ns)), number(slices.Max(ns)))
+			time = nanos(median(ns))
+			spread = fmt.Sprintf("(%s to %s)", nanos(slices.Min(ns)), nanos(slices.Max(ns)))
 		}
 		var also []string
 		for _, unit := range r.units {
-			switch unit {
-			case "ns/op", "MB/s", "B/op", "allocs/op":
+			switch what, time := strings.CutSuffix(unit, "-ns"); {
+			case slices.Contains(columns, unit):
+			case time:
+				also = append(also, what+" "+nanos(median(r.values[unit])))
 			default:
 				also = append(also, number(median(r.values[unit]))+" "+unit)
 			}
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.name, time, spread,
-			r.cell("MB/s"), r.cell("B/op"), r.cell("allocs/op"), strings.Join(also, ", "))
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.name, time, spread,
+			r.time("p50-ns"), r.time("p99-ns"), r.cell("MB/s"), r.cell("B/op"), r.cell("allocs/op"), strings.Join(also, ", "))
 	}
 	return t.Flush()
+}
+
+// time is the median of a metric in nanoseconds, if the benchmark has it.
+func (r *row) time(unit string) string {
+	if len(r.values[unit]) == 0 {
+		return ""
+	}
+	return nanos(median(r.values[unit]))
+}
+
+// nanos is a time in a unit that leaves one to three digits before the point.
+func nanos(v float64) string {
+	for _, unit := range []string{"ns", "µs", "ms"} {
+		if math.Abs(v) < 999.5 {
+			return number(v) + " " + unit
+		}
+		v /= 1000
+	}
+	return number(v) + " s"
 }
 
 // cell is the median of one unit, if the benchmark has it.

@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"headstart/bench/peerhop/ways"
 	"headstart/engine/block"
 	"headstart/pools"
 	"headstart/rpc"
@@ -90,12 +91,12 @@ func (f *crowd) close() (err error) {
 // recordedCall returns what a node of that name sends to ask for the block of
 // the device.
 func recordedCall(name string) ([]byte, error) {
-	ln, err := listen()
+	ln, err := ways.Listen()
 	if err != nil {
 		return nil, err
 	}
 	defer ln.Close()
-	to, err := parse(ln.Addr().String())
+	to, err := block.ParseAddr(ln.Addr().String())
 	if err != nil {
 		return nil, err
 	}
@@ -103,15 +104,15 @@ func recordedCall(name string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := rpc.NewClient(rpc.ClientOptions{Identity: identity(name), Alloc: buffers.Get})
+	c, err := rpc.NewClient(rpc.ClientOptions{Identity: ways.Identity(name), Alloc: buffers.Get})
 	if err != nil {
 		return nil, err
 	}
 	defer c.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), ways.CallTimeout)
 	defer cancel()
 	s, err := c.FetchFrom(ctx, to, &block.Fetch{
-		Object: theObject(), Meta: block.Meta{Size: callSize, Version: block.Immutable}, BlockSize: callSize, Run: block.NewRun(0, 1),
+		Object: ways.Object(), Meta: block.Meta{Size: callSize, Version: block.Immutable}, BlockSize: callSize, Run: block.NewRun(0, 1),
 	})
 	if err != nil {
 		return nil, err

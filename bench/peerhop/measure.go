@@ -1,19 +1,15 @@
 package main
 
 import (
-	"bufio"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"sync"
 	"time"
+
+	"headstart/bench/peerhop/ways"
 )
 
 // round is what one way has done in one round.
@@ -40,21 +36,20 @@ func measure(p plan, size int) ([]*series, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer s.stop()
+	defer s.Stop()
 	var all []*series
-	var ways []*way
+	var list []ways.Way
 	for _, name := range p.Ways {
-		w, err := dial(name, s.hello, size)
+		w, err := dial(name, s.Hello, size)
 		if err != nil {
 			return nil, err
 		}
-		defer w.close()
-		ways = append(ways, w)
+		list = append(list, w)
 		all = append(all, &series{Way: name, Size: size})
 	}
 	for n := range p.Rounds + 1 {
-		for i, w := range ways {
-			r, err := s.run(p, w)
+		for i, w := range list {
+			r, err := fetchFor(p, s, size, w)
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", all[i].Way, err)
 			}
@@ -66,79 +61,27 @@ func measure(p plan, size int) ([]*series, error) {
 	return all, nil
 }
 
-// serving is a serving process.
-type serving struct {
-	cmd   *exec.Cmd
-	in    io.WriteCloser
-	out   *json.Decoder
-	hello hello
-}
-
-func startServer(p plan, size int) (*serving, error) {
+func startServer(p plan, size int) (*ways.Process, error) {
 	args := []string{"serve", "-block", strconv.Itoa(size)}
 	if p.Profiles != "" {
 		args = append(args, "-profile", filepath.Join(p.Profiles, fmt.Sprintf("server-%d.pprof", size)))
 	}
-	return startServing(args...)
+	return ways.Start(args...)
 }
 
-// startServing starts this program again as a serving process.
-func startServing(args ...string) (*serving, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	s := &serving{cmd: exec.Command(self, args...)}
-	s.cmd.Stderr = os.Stderr
-	if s.in, err = s.cmd.StdinPipe(); err != nil {
-		return nil, err
-	}
-	out, err := s.cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	if err := s.cmd.Start(); err != nil {
-		return nil, err
-	}
-	s.out = json.NewDecoder(bufio.NewReader(out))
-	if err := s.out.Decode(&s.hello); err != nil {
-		return nil, errors.Join(fmt.Errorf("the serving process says nothing: %w", err), s.stop())
-	}
-	return s, nil
-}
-
-func (s *serving) stop() error {
-	s.in.Close()
-	return s.cmd.Wait()
-}
-
-// usage returns what both processes have used so far.
-func (s *serving) usage() (u usage, err error) {
-	if _, err = io.WriteString(s.in, "\n"); err != nil {
-		return u, err
-	}
-	if err = s.out.Decode(&u); err != nil {
-		return u, err
-	}
-	own := usageOfSelf()
-	u.CPU, u.Allocated = u.CPU+own.CPU, u.Allocated+own.Allocated
-	return u, nil
-}
-
-// run lets the workers of one way fetch blocks for a while.
-func (s *serving) run(p plan, w *way) (r round, err error) {
-	fetches := make([]func(uint64) error, p.InFlight)
+// fetchFor lets the workers of one way fetch blocks for a while.
+func fetchFor(p plan, s *ways.Process, size int, open ways.Way) (r round, err error) {
+	fetches := make([]ways.Fetch, p.InFlight)
+	// Room is made before, so that it does not count as garbage.
+	buffers, took := make([][]byte, p.InFlight), make([][]time.Duration, p.InFlight)
 	for i := range fetches {
-		if fetches[i], err = w.worker(); err != nil {
+		if fetches[i], err = open(); err != nil {
 			return r, err
 		}
-	}
-	// Room is made before, so that it does not count as garbage.
-	took := make([][]time.Duration, p.InFlight)
-	for i := range took {
+		buffers[i] = make([]byte, size)
 		took[i] = make([]time.Duration, 0, int(p.Time/(5*time.Microsecond)))
 	}
-	before, err := s.usage()
+	before, err := s.Usage()
 	if err != nil {
 		return r, err
 	}
@@ -149,7 +92,7 @@ func (s *serving) run(p plan, w *way) (r round, err error) {
 		wg.Go(func() {
 			random := rand.New(rand.NewPCG(uint64(i), 1))
 			for from := start; from.Sub(start) < p.Time; {
-				if err := fetches[i](random.Uint64N(s.hello.Blocks)); err != nil {
+				if err := fetches[i](random.Uint64N(s.Hello.Blocks), buffers[i]); err != nil {
 					errs <- err
 					return
 				}
@@ -161,7 +104,7 @@ func (s *serving) run(p plan, w *way) (r round, err error) {
 	}
 	wg.Wait()
 	r.Elapsed = time.Since(start)
-	after, err := s.usage()
+	after, err := s.Usage()
 	if err != nil {
 		return r, err
 	}

@@ -15,6 +15,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"headstart/bench/peerhop/ways"
 	"headstart/engine/block"
 	"headstart/pools"
 	"headstart/rpc"
@@ -142,19 +143,19 @@ func overloadOnce(t io.Writer, policy string, phases []phase, profiles string) e
 	if profiles != "" {
 		args = append(args, "-profile", filepath.Join(profiles, "server.pprof"))
 	}
-	s, err := startServing(args...)
+	s, err := ways.Start(args...)
 	if err != nil {
 		return err
 	}
-	defer s.stop()
-	f, err := newCrowd(s.hello.Addrs["hop"])
+	defer s.Stop()
+	f, err := newCrowd(s.Hello.Addrs["hop"])
 	if err != nil {
 		return err
 	}
 	defer f.close()
 	var own ruler
 	go own.run() // ends with the process
-	before, err := s.usage()
+	before, err := s.Usage()
 	if err != nil {
 		return err
 	}
@@ -162,7 +163,7 @@ func overloadOnce(t io.Writer, policy string, phases []phase, profiles string) e
 		own.p99()
 		began := time.Now()
 		all, made := f.offer(p)
-		u, err := s.usage()
+		u, err := s.Usage()
 		if err != nil {
 			return err
 		}
@@ -238,19 +239,19 @@ func serveDevice(args []string) error {
 	}
 	d := &device{queue: queue, data: make([]byte, callSize)}
 	d.crc = block.Checksum(d.data)
-	ln, err := listen()
+	ln, err := ways.Listen()
 	if err != nil {
 		return err
 	}
-	s, err := rpc.NewServer(rpc.ServerOptions{Listener: ln, Identity: identity("server")}, d)
+	s, err := rpc.NewServer(rpc.ServerOptions{Listener: ln, Identity: ways.Identity("server")}, d)
 	if err != nil {
 		return err
 	}
 	go s.Serve() // ends with the process
 	var own ruler
 	go own.run() // ends with the process
-	return answer(hello{Addrs: map[string]string{"hop": ln.Addr().String()}}, func() usage {
-		u := usageOfSelf()
+	return ways.Answer(ways.Hello{Addrs: map[string]string{"hop": ln.Addr().String()}}, func() ways.Usage {
+		u := ways.UsageOfSelf()
 		u.Longest = time.Duration(d.longest.Swap(0))
 		u.Late, u.Timers = queue.Metrics().MostLate, own.p99()
 		return u

@@ -24,6 +24,9 @@ type Subject struct {
 	Config string
 	// Why says what the subject does better, or leaves out, where ours loses to it.
 	Why string
+	// Once is for what takes long and hardly varies: it is measured in the first
+	// round of each run only.
+	Once bool
 	// Measure does the work for a while and returns what it cost: a value for each
 	// of Plan.Units, less is better.
 	Measure func() ([]float64, error)
@@ -32,8 +35,10 @@ type Subject struct {
 // Plan is a comparison.
 type Plan struct {
 	Title string
-	// Units are what Measure returns, the first is the one that is judged.
-	Units []string
+	// Units are what Measure returns; the first Judged of them are judged, one if
+	// that is 0.
+	Units  []string
+	Judged int
 	// Rounds are played twice.
 	Rounds int
 	// Subjects has ours first.
@@ -48,13 +53,21 @@ const (
 
 // Compare plays all rounds and prints the table.
 func Compare(w io.Writer, p Plan) error {
-	if len(p.Subjects) < 2 || p.Rounds < 1 || len(p.Units) == 0 {
-		return errors.New("turns: a comparison needs two subjects, a unit and a round")
+	p.Judged = max(p.Judged, 1)
+	if len(p.Subjects) < 2 || p.Rounds < 1 || len(p.Units) < p.Judged {
+		return errors.New("turns: a comparison needs two subjects, a round and a unit for each that is judged")
 	}
-	seen := make([][][]float64, len(p.Subjects)) // by subject, round and unit
+	seen := make([][][]float64, len(p.Subjects)) // by subject, round and unit; nil where it was left out
 	for round := range runs * p.Rounds {
 		for i := range p.Subjects {
-			at := (i + round) % len(p.Subjects) // nobody always follows the same one
+			at := (i + round) % len(p.Subjects)
+			if round%2 == 1 { // nobody always follows the same one
+				at = len(p.Subjects) - 1 - at
+			}
+			if p.Subjects[at].Once && round%p.Rounds > 0 {
+				seen[at] = append(seen[at], nil)
+				continue
+			}
 			cost, err := p.Subjects[at].Measure()
 			if err != nil {
 				return fmt.Errorf("%s: %w", p.Subjects[at].Name, err)
@@ -72,33 +85,23 @@ func (p Plan) print(w io.Writer, seen [][][]float64) error {
 	fmt.Fprintf(w, "%s: medians of %d runs of %d rounds in turns (least to most); \"costs\" is what the rival costs, ours being 1,\n"+
 		"round by round, in the first and in the second run.\n\n", p.Title, runs, p.Rounds)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(t, "\t%s\t\tcosts\trun 1\trun 2\t\t%s\n", p.Units[0], strings.Join(p.Units[1:], "\t"))
+	for _, unit := range p.Units[:p.Judged] {
+		fmt.Fprintf(t, "\t%s\t\tcosts\trun 1\trun 2\t", unit)
+	}
+	fmt.Fprintf(t, "\t%s\n", strings.Join(p.Units[p.Judged:], "\t"))
 	var losses, notes []string
 	for i, s := range p.Subjects {
-		costs := column(seen[i], 0)
-		fmt.Fprintf(t, "%s\t%s\t(%s to %s)", s.Name, digits(Median(costs)), digits(slices.Min(costs)), digits(slices.Max(costs)))
-		mark := ""
-		if i == 0 {
-			fmt.Fprint(t, "\t\t\t")
-		} else {
-			each := ratios(costs, column(seen[0], 0))
-			all, one, two := Median(each), Median(each[:p.Rounds]), Median(each[p.Rounds:])
-			fmt.Fprintf(t, "\t%.2fx\t%.2f\t%.2f", all, one, two)
-			if all < 1 {
-				mark = "LOSS"
-				losses = append(losses, fmt.Sprintf("Ours loses to %s (it costs %.2fx): %s", s.Name, all, s.Why))
-			}
-			if apart := math.Abs(one-two) / math.Min(one, two); apart > agree {
-				notes = append(notes, fmt.Sprintf("%s: the two runs lie %.0f %% apart, more than %.0f %%.", s.Name, 100*apart, 100*agree))
-			}
+		fmt.Fprint(t, s.Name)
+		var lost []string
+		for unit := range p.Judged {
+			lost = append(lost, p.judge(t, seen, i, unit, &notes)...)
 		}
-		fmt.Fprintf(t, "\t%s", mark)
-		for unit := 1; unit < len(p.Units); unit++ {
+		for unit := p.Judged; unit < len(p.Units); unit++ {
 			fmt.Fprintf(t, "\t%s", digits(Median(column(seen[i], unit))))
 		}
 		fmt.Fprintln(t)
-		if low, high, two := Modes(costs); two {
-			notes = append(notes, fmt.Sprintf("%s is bimodal here: %s in %d rounds and %s in %d.", s.Name, digits(Median(low)), len(low), digits(Median(high)), len(high)))
+		if len(lost) > 0 {
+			losses = append(losses, fmt.Sprintf("Ours loses to %s (it costs %s): %s", s.Name, strings.Join(lost, " and "), s.Why))
 		}
 	}
 	if err := t.Flush(); err != nil {
@@ -117,18 +120,53 @@ func (p Plan) print(w io.Writer, seen [][][]float64) error {
 	return err
 }
 
+// judge prints what subject i costs in one unit, and says whether ours loses.
+func (p Plan) judge(t io.Writer, seen [][][]float64, i, unit int, notes *[]string) (lost []string) {
+	// A table of one judged unit does not name it again and again.
+	name, of := p.Subjects[i].Name, ""
+	if p.Judged > 1 {
+		name, of = name+", "+p.Units[unit], " of "+p.Units[unit]
+	}
+	costs := column(seen[i], unit)
+	fmt.Fprintf(t, "\t%s\t(%s to %s)", digits(Median(costs)), digits(slices.Min(costs)), digits(slices.Max(costs)))
+	if i == 0 {
+		fmt.Fprint(t, "\t\t\t\t")
+	} else {
+		one, two := ratios(seen[i][:p.Rounds], seen[0], unit), ratios(seen[i][p.Rounds:], seen[0][p.Rounds:], unit)
+		all, first, second := Median(slices.Concat(one, two)), Median(one), Median(two)
+		mark := ""
+		if all < 1 {
+			mark, lost = "LOSS", append(lost, fmt.Sprintf("%.2fx%s", all, of))
+		}
+		fmt.Fprintf(t, "\t%.2fx\t%.2f\t%.2f\t%s", all, first, second, mark)
+		if apart := math.Abs(first-second) / math.Min(first, second); apart > agree {
+			*notes = append(*notes, fmt.Sprintf("%s: the two runs lie %.0f %% apart, more than %.0f %%.", name, 100*apart, 100*agree))
+		}
+	}
+	if low, high, two := Modes(costs); two {
+		*notes = append(*notes, fmt.Sprintf("%s is bimodal here: %s in %d rounds and %s in %d.", name, digits(Median(low)), len(low), digits(Median(high)), len(high)))
+	}
+	return lost
+}
+
+// column is one unit of the rounds that there were.
 func column(rounds [][]float64, unit int) []float64 {
-	list := make([]float64, len(rounds))
-	for i, r := range rounds {
-		list[i] = r[unit]
+	var list []float64
+	for _, r := range rounds {
+		if r != nil {
+			list = append(list, r[unit])
+		}
 	}
 	return list
 }
 
-func ratios(costs, of []float64) []float64 {
-	list := make([]float64, len(costs))
-	for i := range costs {
-		list[i] = costs[i] / of[i]
+// ratios are of rounds that both have played.
+func ratios(rounds, of [][]float64, unit int) []float64 {
+	var list []float64
+	for i, r := range rounds {
+		if r != nil && of[i] != nil {
+			list = append(list, r[unit]/of[i][unit])
+		}
 	}
 	return list
 }

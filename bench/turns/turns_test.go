@@ -42,6 +42,65 @@ func TestLossesDisagreementAndModesAreNamed(t *testing.T) {
 	}
 }
 
+func TestSeveralUnitsAreJudgedEachForItself(t *testing.T) {
+	two := func(a, b float64) func() ([]float64, error) {
+		return func() ([]float64, error) { return []float64{a, b, 7}, nil }
+	}
+	n := 0
+	var b strings.Builder
+	err := Compare(&b, Plan{Title: "Hits", Units: []string{"µs", "CPU-µs", "others"}, Judged: 2, Rounds: 3, Subjects: []Subject{
+		{Name: "ours", Measure: two(10, 10)},
+		{Name: "cheap", Why: "it sends files", Measure: two(20, 5)},
+		{Name: "best", Why: "it does nothing", Measure: two(5, 2)},
+		{Name: "slow", Once: true, Measure: func() ([]float64, error) { n++; return []float64{30, 40, 7}, nil }},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := b.String()
+	for _, want := range []string{
+		"Ours loses to cheap (it costs 0.50x of CPU-µs): it sends files",
+		"Ours loses to best (it costs 0.50x of µs and 0.20x of CPU-µs): it does nothing",
+		"3.00x  3.00   3.00", "4.00x  4.00   4.00", "7.00",
+	} {
+		if !strings.Contains(out, want) {
+			t.Errorf("no %q in\n%s", want, out)
+		}
+	}
+	if strings.Count(out, "LOSS") != 3 || strings.Contains(out, "apart") || n != runs {
+		t.Errorf("%d measurements of what is measured once in each of %d runs:\n%s", n, runs, out)
+	}
+}
+
+// What a subject leaves behind, a warm processor or a busy one, meets the next one.
+func TestNobodyAlwaysFollowsTheSame(t *testing.T) {
+	var order []string
+	var list []Subject
+	for _, name := range []string{"a", "b", "c", "d", "e"} {
+		list = append(list, Subject{Name: name, Measure: func() ([]float64, error) {
+			order = append(order, name)
+			return []float64{1}, nil
+		}})
+	}
+	if err := Compare(&strings.Builder{}, Plan{Units: []string{"ns"}, Rounds: 10, Subjects: list}); err != nil {
+		t.Fatal(err)
+	}
+	after := map[string]map[string]int{}
+	for i, name := range order[1:] {
+		if after[name] == nil {
+			after[name] = map[string]int{}
+		}
+		after[name][order[i]]++
+	}
+	for name, before := range after {
+		for other, n := range before {
+			if n > 12 { // of 20 rounds
+				t.Errorf("%s comes after %s in %d of 20 rounds", name, other, n)
+			}
+		}
+	}
+}
+
 func TestAFailureNamesItsSubject(t *testing.T) {
 	bad := Subject{Name: "broken", Measure: func() ([]float64, error) { return nil, errors.New("no") }}
 	err := Compare(&strings.Builder{}, Plan{Units: []string{"ns"}, Rounds: 1, Subjects: []Subject{bad, bad}})

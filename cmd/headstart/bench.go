@@ -63,6 +63,7 @@ func runBench(args []string, stdout, stderr io.Writer) int {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	if err := o.run(ctx, plans); err != nil {
 		fmt.Fprintln(stderr, "headstart bench:", err)
 		return exitFailed
@@ -203,7 +204,7 @@ func (o *benchOptions) open(ctx context.Context) (load.Door, error) {
 	var err error
 	switch o.door {
 	case "http":
-		door, err = load.OpenHTTP(options)
+		door, err = load.OpenHTTP(ctx, options)
 	case "kitex":
 		door, err = load.OpenKitex(options)
 	case "s3":
@@ -229,6 +230,15 @@ func (o *benchOptions) run(ctx context.Context, plans []load.Plan) error {
 	if err := o.try(ctx, door, plans[0].Work); err != nil {
 		return err
 	}
+	if o.plot != "" { // better now than when everything is measured
+		f, err := os.OpenFile(o.plot, os.O_WRONLY|os.O_CREATE, 0o666)
+		if err != nil {
+			return fmt.Errorf("-plot: %w", err)
+		}
+		if err := f.Close(); err != nil {
+			return fmt.Errorf("-plot: %w", err)
+		}
+	}
 	results := make([]load.Result, 0, len(plans))
 	for _, p := range plans {
 		r, err := load.Run(ctx, door, p, func(now load.Progress) {
@@ -240,7 +250,7 @@ func (o *benchOptions) run(ctx context.Context, plans []load.Plan) error {
 		}
 		results = append(results, r)
 		if ctx.Err() != nil {
-			fmt.Fprintln(o.stderr, "interrupted: the last line is of a part of its time")
+			fmt.Fprintln(o.stderr, "interrupted: the last line is of a part of its time, and of what came due in it")
 			break
 		}
 	}
@@ -249,17 +259,30 @@ func (o *benchOptions) run(ctx context.Context, plans []load.Plan) error {
 	}
 	for i := range results {
 		if r := &results[i]; r.Errors > 0 {
-			return fmt.Errorf("%d of %d reads failed at %.6g/s, the first: %w", r.Errors, r.Reads, r.Rate, r.FirstError)
+			return fmt.Errorf("%d reads failed at %.6g/s, the first: %w", r.Errors, r.Rate, r.FirstError)
 		}
 	}
 	return nil
 }
 
+// ports say which of a node's ports a door is.
+func ports(door string) string {
+	switch door {
+	case "http":
+		return "; wants webserver_port"
+	case "kitex":
+		return "; wants brpc_port"
+	case "s3":
+		return "; wants s3_port"
+	}
+	return ""
+}
+
 // try reads once from each object's node, up to a few: what is wrong with the
 // flags shows here, not as a thousand errors.
 func (o *benchOptions) try(ctx context.Context, door load.Door, w *load.Work) error {
-	for i := range min(len(w.Reads), 8) {
-		r := w.Reads[i]
+	for i := range min(w.Len(), 8) {
+		r := w.At(i)
 		r.Length = 1
 		bound, cancel := context.WithTimeout(ctx, o.timeout)
 		n, _, err := door.Read(bound, &w.Objects[r.Object], r, make([]byte, 1))
@@ -268,7 +291,7 @@ func (o *benchOptions) try(ctx context.Context, door load.Door, w *load.Work) er
 			err = fmt.Errorf("%d bytes of %s came, not one", n, w.Objects[r.Object].Key)
 		}
 		if err != nil {
-			return fmt.Errorf("the first read fails (-door %s, -to %s, -bucket %s): %w", o.door, cmp.Or(o.to, o.conf), o.bucket, err)
+			return fmt.Errorf("the first read fails (-door %s, -to %s, -bucket %s%s): %w", o.door, cmp.Or(o.to, o.conf), o.bucket, ports(o.door), err)
 		}
 	}
 	return nil

@@ -16,7 +16,7 @@ const (
 	tabletBytes  = 320 // shards.TestBytesPerTablet
 	addressBytes = 640 // shards.TestBytesPerAddress
 	objectBytes  = 384
-	blockBytes   = 160
+	blockBytes   = 224
 	waitingBytes = 1 << 10
 	// timelineBytes is of a read with timeline.MaxSteps steps and long words.
 	timelineBytes = 32 << 10

@@ -3,6 +3,7 @@ package plan
 import (
 	"testing"
 
+	"headstart/bench/latency"
 	"headstart/engine/block"
 )
 
@@ -11,17 +12,22 @@ import (
 func BenchmarkRange(b *testing.B) {
 	const g = block.Geometry(1 << 20)
 	b.Run("clamp", func(b *testing.B) {
-		b.ReportAllocs()
-		for off := int64(0); b.Loop(); off = (off + 12345) & (1<<30 - 1) {
+		off := int64(0)
+		clamp := func() {
+			off = (off + 12345) & (1<<30 - 1)
 			if r, ok := Clamp(g, off, 1<<20, 1<<31); !ok || r.Count == 0 {
 				b.Fatal("nothing to read")
 			}
 		}
+		b.ReportAllocs()
+		for b.Loop() {
+			clamp()
+		}
+		latency.ReportEach(b, clamp)
 	})
 	b.Run("runs", func(b *testing.B) {
 		blocks := []uint64{0, 1, 2, 3, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16}
-		b.ReportAllocs()
-		for b.Loop() {
+		cut := func() {
 			gets := 0
 			for _, run := range Runs(blocks, block.MaxRun) {
 				gets += len(Spans(run, block.MaxRun))
@@ -30,6 +36,11 @@ func BenchmarkRange(b *testing.B) {
 				b.Fatalf("%d GETs", gets)
 			}
 		}
+		b.ReportAllocs()
+		for b.Loop() {
+			cut()
+		}
+		latency.ReportEach(b, cut)
 	})
 }
 

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"headstart/bench/latency"
 	"headstart/engine/block"
 )
 
@@ -186,7 +187,9 @@ func TestFiguresAreReadable(t *testing.T) {
 
 func BenchmarkAddLocal(b *testing.B) {
 	q := New(1).Get("q")
+	b.ReportAllocs()
 	for b.Loop() {
 		q.AddLocal(block.KindData, 1, 1)
 	}
+	latency.ReportEach(b, func() { q.AddLocal(block.KindData, 1, 1) })
 }

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/valyala/fasthttp"
+
+	"headstart/bench/latency"
 )
 
 const bodyLimit = 64
@@ -331,6 +333,7 @@ func BenchmarkScan(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
+	latency.ReportEach(b, func() { _, _ = s.Scan(in) })
 }
 
 func TestScanAllocatesNothing(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"vitess.io/vitess/go/mysql/sqlerror"
 	"vitess.io/vitess/go/sqltypes"
@@ -259,7 +260,9 @@ func functions() map[string]func(*session) sqltypes.Value {
 		}
 		return str(s.database)
 	}
+	now := func(*session) sqltypes.Value { return str(time.Now().UTC().Format(time.DateTime)) } // as system_time_zone says
 	return map[string]func(*session) sqltypes.Value{
+		"NOW": now, "CURRENT_TIMESTAMP": now,
 		"VERSION": func(*session) sqltypes.Value { return str(serverVersion) },
 		"USER":    user, "CURRENT_USER": user, "SESSION_USER": user,
 		"DATABASE": db, "SCHEMA": db,

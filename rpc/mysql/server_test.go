@@ -319,6 +319,13 @@ func TestWhatClientsAskByThemselves(t *testing.T) {
 			t.Errorf("%s: %q, want %q", statement, got, want)
 		}
 	}
+	for _, statement := range []string{"SELECT NOW()", "select current_timestamp() AS t LIMIT 1"} {
+		_, text, _ := strings.Cut(query(db, statement), "\n")
+		at, err := time.Parse(time.DateTime, strings.TrimSpace(text))
+		if age := time.Since(at); err != nil || age < -time.Minute || age > time.Hour {
+			t.Errorf("%s: %q (%v)", statement, text, err)
+		}
+	}
 	if got := query(db, "SELECT ?", "größer\x00"); got != "\ngrößer\x00\n" && got != "größer\x00\ngrößer\x00\n" {
 		t.Errorf("%q", got)
 	}

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/valyala/fasthttp"
+
+	"headstart/bench/latency"
 )
 
 // BenchmarkHit is one small answer out of the cache, without the socket: where its
@@ -44,11 +46,15 @@ func BenchmarkHit(b *testing.B) {
 					ctx.Request.Header.Set(h, req.Header.Get(h))
 				}
 			}
-			b.ReportAllocs()
-			for b.Loop() {
+			hit := func() {
 				ctx.Response.Reset()
 				w.handle(&ctx)
 			}
+			b.ReportAllocs()
+			for b.Loop() {
+				hit()
+			}
+			latency.ReportEach(b, hit)
 			if ctx.Response.StatusCode() != 200 || len(ctx.Response.Body()) != 1024 {
 				b.Fatalf("status %d: %s", ctx.Response.StatusCode(), ctx.Response.Body())
 			}

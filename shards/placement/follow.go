@@ -31,8 +31,9 @@ func (d *Directory) again(ctx context.Context, change func() error) error {
 
 // Follow applies a change that another FE has saved. next is called while no
 // change of this FE is under way; without true there is nothing to apply. An
-// error means that the change does not fit what this FE knows.
-func (d *Directory) Follow(next func() (Change, bool)) error {
+// error means that the change does not fit what this FE knows. applied is called
+// when it is in force, before any other change.
+func (d *Directory) Follow(next func() (Change, bool), applied func()) error {
 	d.change.Lock()
 	defer d.change.Unlock()
 	c, ok := next()
@@ -52,13 +53,15 @@ func (d *Directory) Follow(next func() (Change, bool)) error {
 	}
 	d.mu.apply(c)
 	d.judgeLocked(time.Now())
+	applied()
 	return nil
 }
 
 // Replace applies the whole state, read while no change of this FE is under way:
 // what this FE knows and the state lacks is gone. ErrInvalid means that it is
-// another cluster's, or read says so.
-func (d *Directory) Replace(read func() (State, error)) error {
+// another cluster's, or read says so. applied is called when the state is in force,
+// before any other change.
+func (d *Directory) Replace(read func() (State, error), applied func()) error {
 	d.change.Lock()
 	defer d.change.Unlock()
 	s, err := read()
@@ -85,6 +88,7 @@ func (d *Directory) Replace(read func() (State, error)) error {
 	d.mu.apply(Change{Groups: s.Groups, Backends: s.Backends, Jobs: s.Jobs})
 	d.mu.apply(Change{Assignments: s.Assignments, Rounds: s.Rounds})
 	d.judgeLocked(time.Now())
+	applied()
 	return nil
 }
 

@@ -37,8 +37,8 @@ type cache struct {
 
 // Why ours may lose to a cache on the heap.
 const (
-	whyCopy = "it copies from its heap. Ours copies out of a mapped file, and asks the kernel about each block four times a second (mincore) " +
-		"whether its pages are in memory: one that is not would stop the scheduler"
+	whyCopy = "it copies from its heap. Ours copies out of a mapped file, under a guard against faults and with a pin, and asks the kernel about each " +
+		"region of 32 pages four times a second (mincore) whether they are in memory: one that is not would stop the scheduler"
 	whyLend = "the collector keeps what it lends; ours counts who holds a block, because its place in the file is used again"
 )
 

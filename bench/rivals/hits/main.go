@@ -1,16 +1,18 @@
 // Command hits measures cached answers over HTTP beside rivals: nginx that serves
 // files (with sendfile and without), nginx that caches (proxy_cache and slice),
-// Varnish. Each server has one core to itself and wrk the other; rounds are
-// interleaved, and medians and ratios are what counts. It installs nothing: what is
-// missing is said and left out.
+// Varnish, Traffic Server and Cachey. Each server has one core to itself and wrk the
+// other; all are asked in turns, a second each. It installs nothing: what is missing
+// is said and left out. bench/rivals/servers has the configurations.
 //
-// Beside the rate stands the processor time of an answer, which other programs on
-// the machine disturb less.
+// Time an answer is what a client sees: as many times as a rival costs, so many
+// times ours answers more a second. Beside it stands the processor time of the
+// server, which other programs on the machine disturb less.
 package main
 
 import (
 	"bytes"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -18,13 +20,16 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
+	"headstart/bench/rivals/servers"
 	"headstart/bench/s3law"
+	"headstart/bench/turns"
 )
 
 // bucket is the bucket, and the folder of files, that all serve.
@@ -32,21 +37,24 @@ const bucket = "bench"
 
 // options are the flags of the command.
 type options struct {
-	headstart              string
+	headstart, cachey      string
 	rounds, connections    int
 	seconds                int
 	serverCore, clientCore string
+	only                   string
 	sizes                  []int
 }
 
 func main() {
 	o := options{}
 	flag.StringVar(&o.headstart, "headstart", "../../bin/headstart", "the binary (make build)")
-	flag.IntVar(&o.rounds, "rounds", 5, "rounds, of which the median counts")
-	flag.IntVar(&o.seconds, "seconds", 2, "how long one server is measured in a round")
+	flag.StringVar(&o.cachey, "cachey", "/tmp/headstart-rivals/bin/server", "the binary (make rivals builds it)")
+	flag.IntVar(&o.rounds, "rounds", 7, "rounds of each of the two runs")
+	flag.IntVar(&o.seconds, "seconds", 1, "how long one server is measured in a round")
 	flag.IntVar(&o.connections, "connections", 16, "connections of wrk")
 	flag.StringVar(&o.serverCore, "server-core", "0", "the servers' core")
 	flag.StringVar(&o.clientCore, "client-core", "1", "wrk's core")
+	flag.StringVar(&o.only, "only", "", "ours and the rivals whose `name` has this in it")
 	sizes := flag.String("sizes", "1024,65536,1048576", "sizes of objects")
 	flag.Parse()
 	for text := range strings.SplitSeq(*sizes, ",") {
@@ -57,13 +65,16 @@ func main() {
 		}
 		o.sizes = append(o.sizes, n)
 	}
-	if err := run(o); err != nil {
+	// Servers are stopped by who has started them, when it is interrupted too.
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, o); err != nil {
 		fmt.Fprintln(os.Stderr, "hits:", err)
 		os.Exit(1)
 	}
 }
 
-func run(o options) error {
+func run(ctx context.Context, o options) error {
 	for _, tool := range []string{"wrk", "taskset"} {
 		if _, err := exec.LookPath(tool); err != nil {
 			return fmt.Errorf("%s is missing (Debian packages wrk and util-linux)", tool)
@@ -89,19 +100,60 @@ func run(o options) error {
 	}
 	defer store.Close()
 	store.Enable(false)
-	servers, stop, err := startAll(o, dir, store.URL())
+	all, stop, err := startAll(o, filepath.Join(dir, "files"), store.URL())
 	defer stop()
 	if err != nil {
 		return err
 	}
-	for _, s := range servers {
+	for _, s := range all {
 		for _, size := range o.sizes {
-			if err := s.check(size, objects[size]); err != nil {
-				return fmt.Errorf("%s: %w", s.name, err)
+			if err := check(s, size, objects[size]); err != nil {
+				return fmt.Errorf("%s: %w", s.Name, err)
 			}
 		}
 	}
-	return compare(o, servers)
+	for i, size := range o.sizes {
+		if err := compare(ctx, o, all, size, i == 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// startAll starts what is there, ours first. stop ends what has been started, with
+// an error too.
+func startAll(o options, files, store string) (all []*servers.Running, stop func(), err error) {
+	stop = func() {
+		for _, s := range all {
+			_ = s.Stop() // what it leaves is temporary
+		}
+	}
+	where := servers.Options{Store: store, Files: files, Core: o.serverCore, Workers: 1}
+	for _, s := range []servers.Server{
+		servers.Headstart(o.headstart), servers.NginxStatic(true), servers.NginxStatic(false),
+		servers.NginxCache(), servers.Varnish(), servers.TrafficServer(false), servers.Cachey(o.cachey),
+	} {
+		// The others but Cachey read from nginx, which therefore is always started.
+		first, origin := len(all) == 0, len(all) == 1
+		if !first && !origin && !strings.Contains(s.Name, o.only) {
+			continue
+		}
+		if missing := s.LeftOut(); missing != "" {
+			if first || origin {
+				return all, stop, errors.New(missing)
+			}
+			fmt.Println(missing)
+			continue
+		}
+		r, err := s.Start(where)
+		if err != nil {
+			return all, stop, err
+		}
+		if all = append(all, r); origin {
+			where.Origin = "http://" + r.Addr()
+		}
+	}
+	return all, stop, nil
 }
 
 func random(n int) []byte {
@@ -129,19 +181,28 @@ func writeFiles(dir string, list []s3law.Object) error {
 	return nil
 }
 
-func (s *server) url(size int) string { return "http://" + s.addr + "/" + bucket + "/" + key(size) }
+// whole is the range that a server is asked for all bytes with, "" if it needs none.
+func whole(s *servers.Running, size int) string {
+	if s.WholeAsRange {
+		return fmt.Sprintf("bytes=0-%d", size-1)
+	}
+	return ""
+}
 
 // check fills the server's cache and compares what it answers, whole and in part.
-func (s *server) check(size int, want []byte) error {
+func check(s *servers.Running, size int, want []byte) error {
 	for range 20 { // until it is in the cache whichever way that goes
-		for _, rng := range []string{"", fmt.Sprintf("bytes=1-%d", size/2)} {
-			req, err := http.NewRequest(http.MethodGet, s.url(size), nil)
+		all := whole(s, size)
+		for _, rng := range []string{all, fmt.Sprintf("bytes=1-%d", size/2)} {
+			req, err := http.NewRequest(http.MethodGet, s.URL(bucket, key(size)), nil)
 			if err != nil {
 				return err
 			}
 			part := want
 			if rng != "" {
 				req.Header.Set("Range", rng)
+			}
+			if rng != all {
 				part = want[1 : size/2+1]
 			}
 			resp, err := http.DefaultClient.Do(req)
@@ -158,83 +219,75 @@ func (s *server) check(size int, want []byte) error {
 	return nil
 }
 
-// figure is one measurement.
-type figure struct{ rate, cpu float64 }
-
-// compare measures in rounds and prints the table.
-func compare(o options, servers []*server) error {
-	fmt.Printf("one core each, wrk -t1 -c%d, median of %d rounds of %d s; us is the server's processor time for an answer\n",
-		o.connections, o.rounds, o.seconds)
-	for _, size := range o.sizes {
-		figures := make([][]figure, len(servers))
-		for round := range o.rounds {
-			for i := range servers {
-				at := (i + round) % len(servers) // nobody always comes first
-				f, err := measure(o, servers[at], size)
-				if err != nil {
-					return fmt.Errorf("%s, %d bytes: %w", servers[at].name, size, err)
-				}
-				figures[at] = append(figures[at], f)
-			}
-		}
-		var ours figure
-		for i, s := range servers {
-			rates, cpus := make([]float64, o.rounds), make([]float64, o.rounds)
-			for k, f := range figures[i] {
-				rates[k], cpus[k] = f.rate, f.cpu
-			}
-			now := figure{median(rates), median(cpus)}
-			if i == 0 {
-				ours = now
-			}
-			fmt.Printf("%8d bytes  %-20s %8.0f/s %7.1f us   headstart: %.2fx the rate, %.2fx the answers a CPU second\n",
-				size, s.name, now.rate, now.cpu, ours.rate/now.rate, now.cpu/ours.cpu)
-		}
+// compare measures one size in rounds and prints the table, the first with what
+// they all are.
+func compare(ctx context.Context, o options, all []*servers.Running, size int, first bool) error {
+	p := turns.Plan{
+		Title:  fmt.Sprintf("A hit of %d bytes, one core each, wrk -t1 -c%d, %d s each", size, o.connections, o.seconds),
+		Units:  []string{"µs/answer", "CPU-µs/answer", "its own", "the kernel's", "answers/s"},
+		Judged: 2,
+		Rounds: o.rounds,
 	}
-	return nil
-}
-
-func median(list []float64) float64 {
-	slices.Sort(list)
-	return list[len(list)/2]
+	for i, s := range all {
+		if i > 0 && !strings.Contains(s.Name, o.only) {
+			continue
+		}
+		subject := turns.Subject{Name: s.Name, Why: s.WhyHit, Measure: func() ([]float64, error) { return measure(ctx, o, s, size) }}
+		if first {
+			subject.Config = s.Config
+		}
+		p.Subjects = append(p.Subjects, subject)
+	}
+	return turns.Compare(os.Stdout, p)
 }
 
 // measure lets wrk ask one server for one object.
-func measure(o options, s *server, size int) (figure, error) {
-	before, err := s.cpu()
-	if err != nil {
-		return figure{}, err
+func measure(ctx context.Context, o options, s *servers.Running, size int) ([]float64, error) {
+	args := []string{"-c", o.clientCore, "wrk", "-t1", fmt.Sprintf("-c%d", o.connections), fmt.Sprintf("-d%ds", o.seconds)}
+	if rng := whole(s, size); rng != "" {
+		args = append(args, "-H", "Range: "+rng)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(o.seconds+20)*time.Second)
+	before, err := s.CPU()
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(o.seconds+20)*time.Second)
 	defer cancel()
-	out, err := exec.CommandContext(ctx, "taskset", "-c", o.clientCore, "wrk", "-t1", fmt.Sprintf("-c%d", o.connections),
-		fmt.Sprintf("-d%ds", o.seconds), s.url(size)).CombinedOutput()
+	out, err := exec.CommandContext(ctx, "taskset", append(args, s.URL(bucket, key(size)))...).CombinedOutput()
 	if err != nil {
-		return figure{}, fmt.Errorf("wrk: %w: %.300s", err, out)
+		return nil, fmt.Errorf("wrk: %w: %.300s", err, out)
 	}
-	after, err := s.cpu()
+	after, err := s.CPU()
 	if err != nil {
-		return figure{}, err
+		return nil, err
 	}
-	var f figure
-	var answers int
-	for line := range strings.Lines(string(out)) {
+	answers, rate, err := parse(string(out))
+	if err != nil {
+		return nil, err
+	}
+	took := after.Since(before)
+	each := func(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e3 / answers }
+	return []float64{1e6 / rate, each(took.Both()), each(took.User), each(took.Kernel), rate}, nil
+}
+
+// parse reads what wrk says.
+func parse(out string) (answers, rate float64, err error) {
+	for line := range strings.Lines(out) {
 		fields := strings.Fields(line)
 		switch {
 		case len(fields) == 2 && fields[0] == "Requests/sec:":
-			f.rate, err = strconv.ParseFloat(fields[1], 64)
+			rate, err = strconv.ParseFloat(fields[1], 64)
 		case len(fields) > 2 && fields[1] == "requests":
-			answers, err = strconv.Atoi(fields[0])
-		case strings.HasPrefix(strings.TrimSpace(line), "Non-2xx"), strings.HasPrefix(strings.TrimSpace(line), "Socket errors"):
+			answers, err = strconv.ParseFloat(fields[0], 64)
+		case strings.HasPrefix(line, "  Non-2xx"), strings.HasPrefix(line, "  Socket errors"):
 			err = fmt.Errorf("wrk: %s", strings.TrimSpace(line))
 		}
 		if err != nil {
-			return figure{}, err
+			return 0, 0, err
 		}
 	}
-	if answers == 0 || f.rate == 0 {
-		return figure{}, fmt.Errorf("wrk has no answers: %.300s", out)
+	if !(answers > 0 && rate > 0) {
+		return 0, 0, fmt.Errorf("wrk has no answers: %.300s", out)
 	}
-	f.cpu = float64((after - before).Nanoseconds()) / 1e3 / float64(answers)
-	return f, nil
+	return answers, rate, nil
 }

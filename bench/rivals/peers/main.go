@@ -6,12 +6,9 @@
 package main
 
 import (
-	"bufio"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"log/slog"
 	"math/rand/v2"
 	"os"
@@ -22,6 +19,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"headstart/bench/peerhop/ways"
 	"headstart/bench/turns"
 	"headstart/rpc"
 )
@@ -81,23 +79,20 @@ func again(args []string) error {
 	return cmd.Run()
 }
 
-// fetch brings one block into dst, verified. One goroutine uses it.
-type fetch func(index uint64, dst []byte) error
-
 // way is one way to fetch blocks; open is called once for each worker.
 type way struct {
 	name, config, why string
-	open              func() (fetch, error)
+	open              ways.Way
 }
 
 // compare measures all ways with blocks of one size.
 func compare(size, rounds, inFlight int, slice time.Duration, only string) error {
-	s, err := start(size)
+	s, err := ways.Start("serve", strconv.Itoa(size))
 	if err != nil {
 		return err
 	}
-	defer s.stop()
-	ways, err := s.ways(size)
+	defer s.Stop()
+	list, err := allWays(s.Hello, size)
 	if err != nil {
 		return err
 	}
@@ -108,30 +103,30 @@ func compare(size, rounds, inFlight int, slice time.Duration, only string) error
 		Units:  []string{"CPU-µs/call, both sides", "µs/call"},
 		Rounds: rounds,
 	}
-	for i, w := range ways {
+	for i, w := range list {
 		if i > 0 && !strings.Contains(w.name, only) {
 			continue
 		}
-		workers := make([]fetch, inFlight)
+		workers := make([]ways.Fetch, inFlight)
 		for i := range workers {
 			if workers[i], err = w.open(); err != nil {
 				return fmt.Errorf("%s: %w", w.name, err)
 			}
 		}
-		if _, err := s.measure(workers, size, slice); err != nil { // warms up
+		if _, err := measure(s, workers, size, slice); err != nil { // warms up
 			return fmt.Errorf("%s: %w", w.name, err)
 		}
 		p.Subjects = append(p.Subjects, turns.Subject{
 			Name: w.name, Config: w.config, Why: w.why,
-			Measure: func() ([]float64, error) { return s.measure(workers, size, slice) },
+			Measure: func() ([]float64, error) { return measure(s, workers, size, slice) },
 		})
 	}
 	return turns.Compare(os.Stdout, p)
 }
 
 // measure lets the workers of one way fetch random blocks for a while.
-func (s *serving) measure(workers []fetch, size int, slice time.Duration) ([]float64, error) {
-	before, err := s.cpu()
+func measure(s *ways.Process, workers []ways.Fetch, size int, slice time.Duration) ([]float64, error) {
+	before, err := s.Usage()
 	if err != nil {
 		return nil, err
 	}
@@ -142,71 +137,17 @@ func (s *serving) measure(workers []fetch, size int, slice time.Duration) ([]flo
 		all.Go(func() { // ends with the slice
 			dst, random := make([]byte, size), rand.New(rand.NewPCG(uint64(i), 1))
 			for again := true; again; again = time.Since(began) < slice && errs[i] == nil { // one call at least
-				errs[i] = fetch(random.Uint64N(s.hello.Blocks), dst)
+				errs[i] = fetch(random.Uint64N(s.Hello.Blocks), dst)
 				calls.Add(1)
 			}
 		})
 	}
 	all.Wait()
 	took := time.Since(began)
-	after, err := s.cpu()
+	after, err := s.Usage()
 	if err := errors.Join(append(errs, err)...); err != nil {
 		return nil, err
 	}
 	per := func(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e3 / float64(calls.Load()) }
-	return []float64{per(after - before), per(took)}, nil
-}
-
-// hello is what the serving process says when it is ready.
-type hello struct {
-	// Addrs are where each way is served.
-	Addrs  map[string]string
-	Blocks uint64
-}
-
-// serving is the serving process. It ends with its standard input.
-type serving struct {
-	cmd   *exec.Cmd
-	in    io.WriteCloser
-	out   *json.Decoder
-	hello hello
-}
-
-func start(size int) (*serving, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	s := &serving{cmd: exec.Command(self, "serve", strconv.Itoa(size))}
-	s.cmd.Stderr = os.Stderr
-	if s.in, err = s.cmd.StdinPipe(); err != nil {
-		return nil, err
-	}
-	out, err := s.cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	if err := s.cmd.Start(); err != nil {
-		return nil, err
-	}
-	s.out = json.NewDecoder(bufio.NewReader(out))
-	if err := s.out.Decode(&s.hello); err != nil {
-		s.stop()
-		return nil, fmt.Errorf("the serving process says nothing: %w", err)
-	}
-	return s, nil
-}
-
-func (s *serving) stop() {
-	s.in.Close()
-	_ = s.cmd.Wait()
-}
-
-// cpu is the processor time that both processes have taken.
-func (s *serving) cpu() (d time.Duration, err error) {
-	if _, err = io.WriteString(s.in, "\n"); err != nil {
-		return 0, err
-	}
-	err = s.out.Decode(&d)
-	return d + turns.ProcessorTime(), err
+	return []float64{per(after.CPU - before.CPU), per(took)}, nil
 }

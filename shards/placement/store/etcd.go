@@ -129,27 +129,39 @@ func (e *Etcd) Load(ctx context.Context, clusterID string) (placement.State, err
 	}); err != nil {
 		return placement.State{}, e.wrap(err)
 	}
-	return e.list(ctx)
+	s, seen, err := e.list(ctx)
+	if err == nil {
+		e.see(seen)
+	}
+	return s, err
+}
+
+// sight is up to where a state has been read.
+type sight struct{ revision, from, lastID int64 }
+
+// see notes that all up to there is applied: this FE may change what it has seen,
+// and nothing else.
+func (e *Etcd) see(s sight) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.mu.seen, e.mu.from, e.mu.lastID = s.revision, s.from, s.lastID
 }
 
 // list reads the whole state, as it is at one moment. What follows that moment is
 // Watch's.
-func (e *Etcd) list(ctx context.Context) (placement.State, error) {
+func (e *Etcd) list(ctx context.Context) (placement.State, sight, error) {
 	r, at, err := e.read(ctx)
 	if err != nil {
-		return placement.State{}, e.wrap(err)
+		return placement.State{}, sight{}, e.wrap(err)
 	}
 	if r.schema == "" {
-		return placement.State{}, e.wrap(fmt.Errorf("there is no state below %s any more", e.state))
+		return placement.State{}, sight{}, e.wrap(fmt.Errorf("there is no state below %s any more", e.state))
 	}
 	if version, err := strconv.Atoi(r.schema); err != nil || version < 1 || version > schema {
-		return placement.State{}, e.wrap(fmt.Errorf("%w state: it has schema %q and this program knows up to %d; start the newer program",
+		return placement.State{}, sight{}, e.wrap(fmt.Errorf("%w state: it has schema %q and this program knows up to %d; start the newer program",
 			placement.ErrInvalid, r.schema, schema))
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.mu.seen, e.mu.from, e.mu.lastID = r.revision, at+1, r.lastID
-	return r.state(r.clusterID, r.lastID), nil
+	return r.state(r.clusterID, r.lastID), sight{r.revision, at + 1, r.lastID}, nil
 }
 
 // read reads all rows, and the revision that they are of. A large change that

@@ -4,11 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"reflect"
+	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"headstart/engine/block"
@@ -221,4 +225,61 @@ func TestS86_OneLeadsAndAnotherTakesOver(t *testing.T) {
 	eventually(t, "the other FE knows", func() bool { return fes[second].Groups()[0].BalanceType == placement.WithoutWarmup })
 	cancel()
 	running.Wait()
+}
+
+// heard notes the first warning that an FE logs.
+type heard struct {
+	slog.Handler
+	warned chan string
+}
+
+func (h heard) Enabled(_ context.Context, l slog.Level) bool { return l >= slog.LevelWarn }
+
+func (h heard) Handle(_ context.Context, r slog.Record) error {
+	text := r.Message
+	r.Attrs(func(a slog.Attr) bool { text += " " + a.String(); return true })
+	select {
+	case h.warned <- text:
+	default:
+	}
+	return nil
+}
+
+// TestS86_AnFEAtAMemberThatIsCutOffReadsAnew: a member of etcd that has lost the
+// others goes on to answer, and knows nothing new: an FE that watches there has to
+// leave it, and has all when the others are back.
+func TestS86_AnFEAtAMemberThatIsCutOffReadsAnew(t *testing.T) {
+	members := etcdtest.StartCluster(t, 3)
+	far := startSharing(t, members[0].Addr, "far")
+	near := openSharing(t, members[2].Addr, "near")
+	log := heard{slog.DiscardHandler, make(chan string, 1)}
+	near.store.log = slog.New(log)
+	near.watch(t)
+	register := func(i int) {
+		t.Helper()
+		if _, err := far.Heartbeat(t.Context(), heartbeat(i)); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, fmt.Sprint("the other FE knows of backend ", i), func() bool { return len(near.Backends()) == i+1 })
+	}
+	register(0)
+	for _, m := range members[:2] {
+		if err := m.Signal(syscall.SIGSTOP); err != nil {
+			t.Fatal(err)
+		}
+	}
+	select {
+	case text := <-log.warned:
+		if !strings.Contains(text, rpctypes.ErrNoLeader.Error()) {
+			t.Errorf("the FE says %q", text)
+		}
+	case <-time.After(time.Minute):
+		t.Error("an FE stays at a member of etcd that knows nothing new")
+	}
+	for _, m := range members[:2] {
+		if err := m.Signal(syscall.SIGCONT); err != nil {
+			t.Fatal(err)
+		}
+	}
+	register(1)
 }

@@ -13,9 +13,13 @@ import (
 
 // Watch lets d follow the changes of others, in their order, until ctx ends. When
 // some were missed, because etcd has compacted them away or this FE was away from
-// it for too long, it reads the whole state anew. An error means that the state is
+// it for too long, or because it was at a member of etcd that the others don't reach,
+// it reads the whole state anew. An error means that the state is
 // another cluster's now, or of a newer program: the FE has to start anew.
 func (e *Etcd) Watch(ctx context.Context, d *placement.Directory) error {
+	// A member that has lost its leader hears of nothing, and says nothing of that.
+	// With this it ends the watch, and the client asks another one.
+	ctx = clientv3.WithRequireLeader(ctx)
 	for {
 		err := e.watch(ctx, d)
 		if ctx.Err() != nil {
@@ -23,8 +27,7 @@ func (e *Etcd) Watch(ctx context.Context, d *placement.Directory) error {
 		}
 		e.log.Warn("changes of other FEs were missed: the state is read anew", "error", e.wrap(err))
 		for {
-			err = d.Replace(func() (placement.State, error) { return e.list(ctx) })
-			if err == nil {
+			if err = e.replace(ctx, d); err == nil {
 				break
 			}
 			if errors.Is(err, placement.ErrInvalid) {
@@ -38,6 +41,15 @@ func (e *Etcd) Watch(ctx context.Context, d *placement.Directory) error {
 			}
 		}
 	}
+}
+
+// replace reads the whole state anew into d.
+func (e *Etcd) replace(ctx context.Context, d *placement.Directory) error {
+	var seen sight
+	return d.Replace(func() (s placement.State, err error) {
+		s, seen, err = e.list(ctx)
+		return s, err
+	}, func() { e.see(seen) })
 }
 
 // relistAgain is the pause between attempts to read the state.
@@ -92,7 +104,13 @@ func (e *Etcd) follow(events []*clientv3.Event, d *placement.Directory) error {
 		if r.revision <= e.mu.seen {
 			return placement.Change{}, false
 		}
-		e.mu.seen, e.mu.lastID = r.revision, max(e.mu.lastID, r.lastID)
 		return r.Change, true
+	}, func() {
+		if r.revision == 0 {
+			return
+		}
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.mu.seen, e.mu.lastID = r.revision, max(e.mu.lastID, r.lastID)
 	})
 }

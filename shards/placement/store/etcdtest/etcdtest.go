@@ -2,6 +2,7 @@
 package etcdtest
 
 import (
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -23,16 +24,45 @@ func StartTLS(t testing.TB, ca, cert, key string) string {
 	return start(t, "https", "--cert-file", cert, "--key-file", key, "--client-cert-auth", "--trusted-ca-file", ca)
 }
 
+// Member is one etcd of several.
+type Member struct {
+	// Addr is where its clients find it.
+	Addr string
+	// Process is the running etcd: a member that is stopped (SIGSTOP) is one that
+	// nobody reaches.
+	*os.Process
+}
+
+// StartCluster runs n etcds that are one cluster.
+func StartCluster(t testing.TB, n int) []Member {
+	t.Helper()
+	members, peers, all := make([]Member, n), make([]string, n), ""
+	for i := range members {
+		members[i].Addr, peers[i] = freeAddr(t), freeAddr(t)
+		all += fmt.Sprintf(",m%d=http://%s", i, peers[i])
+	}
+	for i := range members {
+		members[i].Process = launch(t, "http", members[i].Addr, peers[i], "--name", fmt.Sprint("m", i), "--initial-cluster", all[1:])
+	}
+	return members
+}
+
 func start(t testing.TB, scheme string, more ...string) string {
+	t.Helper()
+	client, peer := freeAddr(t), freeAddr(t)
+	launch(t, scheme, client, peer, append(more, "--initial-cluster", "default=http://"+peer)...)
+	return client
+}
+
+func launch(t testing.TB, scheme, client, peer string, more ...string) *os.Process {
 	t.Helper()
 	program, err := exec.LookPath("etcd")
 	if err != nil {
 		t.Skip("there is no etcd here (Debian: etcd-server)")
 	}
-	client, peer := freeAddr(t), freeAddr(t)
 	cmd := exec.Command(program, append(more, "--data-dir", dataDir(t),
 		"--listen-client-urls", scheme+"://"+client, "--advertise-client-urls", scheme+"://"+client,
-		"--listen-peer-urls", "http://"+peer, "--initial-advertise-peer-urls", "http://"+peer, "--initial-cluster", "default=http://"+peer)...)
+		"--listen-peer-urls", "http://"+peer, "--initial-advertise-peer-urls", "http://"+peer)...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // it does not outlive a test that is killed
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -41,7 +71,7 @@ func start(t testing.TB, scheme string, more ...string) string {
 		cmd.Process.Kill()
 		cmd.Wait()
 	})
-	return client
+	return cmd.Process
 }
 
 // dataDir is in memory where Linux has files there, and room for etcd's log: etcd

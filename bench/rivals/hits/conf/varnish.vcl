@@ -1,5 +1,0 @@
-vcl 4.1;
-# Varnish keeps in memory what nginx serves.
-backend default { .host = "{{.OriginHost}}"; .port = "{{.OriginPort}}"; }
-sub vcl_recv { unset req.http.Cookie; return (hash); }
-sub vcl_backend_response { set beresp.ttl = 24h; set beresp.do_gzip = false; return (deliver); }
