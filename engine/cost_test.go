@@ -83,13 +83,13 @@ func costOfBookkeeping(b *testing.B, size int64, blocks float64) {
 	}{
 		{"bare", func() bool {
 			known, rng := e.locate(anonymous)
-			n, _ := e.copyBlocks(known, rng, dst)
+			n, _ := e.copyBlocks(anonymous, known, rng, dst)
 			return n == len(dst)
 		}},
 		{"anonymous", local(anonymous)},
 		{"resolved", func() bool {
 			known, rng := e.locate(anonymous)
-			n, blocks := e.copyBlocks(known, rng, dst)
+			n, blocks := e.copyBlocks(anonymous, known, rng, dst)
 			e.count.local.Add(1, blocks, int64(n))
 			query.AddLocal(block.KindData, blocks, int64(n))
 			return n == len(dst)

@@ -38,6 +38,11 @@ type mode struct {
 	query *profile.Query
 	// trace is the timeline of the read, nil for none.
 	trace *timeline.Read
+	// read is what the misses are of, nil for the store leg of a race. looking: the
+	// FE is asked for candidates meanwhile, so what may come along is decided when
+	// the first block has come.
+	read    *block.Read
+	looking bool
 	// spare, when not nil, is how a read goes on that object storage has failed.
 	spare *mode
 }
@@ -45,11 +50,8 @@ type mode struct {
 // decide looks whom a read that misses may ask. Without candidates it goes to
 // object storage, and the FE is asked behind it (S02).
 func (e *Engine) decide(req *block.Read, query *profile.Query, trace *timeline.Read) mode {
-	alone := mode{flights: e.gets, query: query, trace: trace}
-	if req.NoPeer || e.Peers == nil || !e.Settings.EnableCacheReadFromPeer.Load() {
-		return alone
-	}
-	if req.Route.Kind == block.RouteExternal && !e.Settings.EnableExternalPeerRead.Load() {
+	alone := mode{flights: e.gets, read: req, query: query, trace: trace}
+	if !e.asksPeers(req.NoPeer, req.Route) {
 		return alone
 	}
 	snap := e.Table.Candidates(req.Route)
@@ -59,7 +61,7 @@ func (e *Engine) decide(req *block.Read, query *profile.Query, trace *timeline.R
 		e.count.lazyFetch.Add(1)
 		query.AddLazyFetch()
 		e.lookUp(req.Route, query)
-		return alone
+		alone.looking = e.Directory != nil
 	case shards.Ready:
 		return mode{flights: e.races, peers: true, asked: snap, missed: new(atomic.Bool), owner: req.Owner, query: query, trace: trace}
 	case shards.Cooldown:
@@ -69,6 +71,12 @@ func (e *Engine) decide(req *block.Read, query *profile.Query, trace *timeline.R
 		alone.spare = &mode{flights: e.races, peers: true, asked: snap, missed: new(atomic.Bool), owner: req.Owner, query: query, trace: trace}
 	}
 	return alone
+}
+
+// asksPeers reports whether a read asks peers, if there are any.
+func (e *Engine) asksPeers(noPeer bool, route block.Route) bool {
+	return !noPeer && e.Peers != nil && e.Settings.EnableCacheReadFromPeer.Load() &&
+		(route.Kind != block.RouteExternal || e.Settings.EnableExternalPeerRead.Load())
 }
 
 // known says in a timeline what is known of peers.
@@ -265,6 +273,10 @@ func (t *task) result(piece block.Piece, src block.Source) flight.Result {
 func (t *task) land(piece block.Piece, res flight.Result) {
 	if res.Source == block.SourcePeer || t.direct {
 		t.keep(piece)
+	}
+	if t.mode.looking {
+		t.e.foresee(t.mode, t.req, t.known)
+		t.mode.looking = false
 	}
 	i := piece.Index - t.req.Run.First
 	size := int64(len(piece.Buf.Bytes()))

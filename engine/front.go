@@ -27,12 +27,49 @@ func (e *Engine) Hit(req *block.Read, known *object.Known) (v block.View, ok boo
 	v = block.View{Lease: lease, Source: block.SourceLocal}
 	v.From, v.To = e.cut(rng, rng.First)
 	known.NoteRoute(req.Route, false)
-	e.growth.Used(known.Base, rng.First)
+	e.used(req, known, rng.First)
 	e.count.local.Add(1, 1, int64(v.To-v.From))
 	if req.QueryID != "" {
 		e.Profiles.Get(req.QueryID).AddLocal(req.Kind, 1, int64(v.To-v.From))
 	}
 	return v, true
+}
+
+// Hits is Hit for a read of two blocks or more, at most most, that the cache all
+// has. It returns none of them when one is missing: what is found then counts for
+// the read that fetches the others.
+func (e *Engine) Hits(req *block.Read, known *object.Known, most int) []block.View {
+	rng, ok := plan.Clamp(e.geometry, req.Offset, req.Size, known.Meta.Size)
+	if !ok || rng.Count < 2 || rng.Count > uint64(most) || req.Packed != nil {
+		return nil
+	}
+	for i := range rng.Count {
+		if !e.Cache.Has(known.Base.At(rng.First + i)) {
+			return nil
+		}
+	}
+	views := make([]block.View, 0, rng.Count)
+	for i := range rng.Count {
+		lease, ok := e.Cache.Get(known.Base.At(rng.First + i))
+		if !ok {
+			for i := range views {
+				views[i].Lease.Release()
+			}
+			return nil
+		}
+		v := block.View{Lease: lease, Source: block.SourceLocal}
+		v.From, v.To = e.cut(rng, rng.First+i)
+		views = append(views, v)
+	}
+	for i := range rng.Count {
+		e.used(req, known, rng.First+i)
+	}
+	known.NoteRoute(req.Route, false)
+	e.count.local.Add(1, int64(rng.Count), rng.End-rng.Offset)
+	if req.QueryID != "" {
+		e.Profiles.Get(req.QueryID).AddLocal(req.Kind, int64(rng.Count), rng.End-rng.Offset)
+	}
+	return views
 }
 
 // Fresh returns what the node knows of the object of a read, nil when that is

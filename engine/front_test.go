@@ -168,6 +168,61 @@ func TestHitAllocatesNothing(t *testing.T) {
 	})
 }
 
+// TestHits: a read of several blocks that are all there is served without a fetch
+// and counted as any other; one that lacks a block gets none and counts nothing.
+func TestHits(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.put(6, "v1")
+		req := external(0)
+		req.MaxAge, req.QueryID = -1, "q"
+		dst := make([]byte, 4*testBlock)
+		if _, _, err := w.e.Read(context.Background(), req, dst); err != nil { // blocks 0 to 3
+			t.Fatal(err)
+		}
+		known, before, gets := w.e.Fresh(req), w.e.Metrics(), w.e.Cache.Metrics().Hits
+		for _, c := range []struct {
+			from, size int64
+			most, want int
+		}{
+			{0, 4 * testBlock, 4, 4}, {testBlock - 1, 2, 4, 2}, {5, 3 * testBlock, 9, 4},
+			{0, 4 * testBlock, 3, 0},             // more than the caller may hold
+			{0, testBlock, 4, 0},                 // one block: Hit's
+			{3 * testBlock, testBlock + 1, 4, 0}, // block 4 is missing
+			{0, -1, 9, 0}, {6 * testBlock, -1, 9, 0}, {7 * testBlock, 1, 9, 0}, {0, 0, 9, 0},
+		} {
+			req.Offset, req.Size = c.from, c.size
+			views := w.e.Hits(req, known, c.most)
+			if len(views) != c.want {
+				t.Fatalf("%d bytes at %d: %d views, want %d", c.size, c.from, len(views), c.want)
+			}
+			at := c.from
+			for _, v := range views {
+				n := v.To - v.From
+				k, err := v.Lease.CopyAt(dst[:n], v.From)
+				if err != nil || string(dst[:k]) != string(content(req.Object, "v1", at, n)) || v.Source != block.SourceLocal {
+					t.Errorf("%d bytes at %d, from %d on: %v", c.size, c.from, at, err)
+				}
+				at += int64(n)
+				v.Lease.Release()
+			}
+			if c.want > 0 && at != c.from+c.size {
+				t.Errorf("%d bytes at %d end at %d", c.size, c.from, at)
+			}
+		}
+		req.Offset, req.Size, req.Packed = 0, 2*testBlock, &block.Slice{Offset: testBlock, Size: 3 * testBlock}
+		if views := w.e.Hits(req, known, 4); views != nil {
+			t.Error("hits at the offset in a packed file")
+		}
+		m := w.e.Metrics()
+		if m.Reads-before.Reads != 3 || m.LocalBlocks-before.LocalBlocks != 10 || m.LocalBytes-before.LocalBytes != 7*testBlock+2 {
+			t.Errorf("%d reads, %d blocks, %d bytes", m.Reads-before.Reads, m.LocalBlocks-before.LocalBlocks, m.LocalBytes-before.LocalBytes)
+		}
+		if n := w.e.Cache.Metrics().Hits - gets; n != 10 {
+			t.Errorf("the cache has counted %d hits, want 10: what is not served does not count", n)
+		}
+	})
+}
+
 // TestWindowOfARead: a read has no more blocks in hand than it asked for.
 func TestWindowOfARead(t *testing.T) {
 	for _, window := range []int{1, 3, 8} {

@@ -204,6 +204,8 @@ func (t *task) learn(meta block.Meta, piece block.Piece, res flight.Result) bool
 		t.flights[i] = table.Carry(t.known.Base.At(index), t.fetch)
 	}
 	t.e.growth.Grow(t.known.Base, t.req.Run, 0, 1, time.Since(t.e.began))
+	t.e.foresee(t.mode, t.req, t.known)
+	t.mode.looking = false
 	res.Base = t.known.Base
 	if piece.Buf != nil {
 		t.keep(piece)

@@ -20,7 +20,7 @@ func (e *Engine) readLocal(req *block.Read, dst []byte, first bool) (n int, know
 		e.count.local.Add(reads, 0, 0)
 		return 0, nil, req.Size == 0
 	}
-	n, blocks := e.copyBlocks(known, rng, dst)
+	n, blocks := e.copyBlocks(req, known, rng, dst)
 	e.count.local.Add(reads, blocks, int64(n))
 	if blocks > 0 && req.QueryID != "" {
 		e.Profiles.Get(req.QueryID).AddLocal(req.Kind, blocks, int64(n))
@@ -46,7 +46,7 @@ func (e *Engine) locate(req *block.Read) (*object.Known, plan.Range) {
 }
 
 // copyBlocks copies those of rng that are there, up to the first that is not.
-func (e *Engine) copyBlocks(known *object.Known, rng plan.Range, dst []byte) (n int, blocks int64) {
+func (e *Engine) copyBlocks(req *block.Read, known *object.Known, rng plan.Range, dst []byte) (n int, blocks int64) {
 	for i := range rng.Count {
 		lease, ok := e.Cache.Get(known.Base.At(rng.First + i))
 		if !ok {
@@ -60,7 +60,7 @@ func (e *Engine) copyBlocks(known *object.Known, rng plan.Range, dst []byte) (n 
 		}
 		n += k
 		blocks++
-		e.growth.Used(known.Base, rng.First+i)
+		e.used(req, known, rng.First+i)
 	}
 	return n, blocks
 }

@@ -342,7 +342,11 @@ func (r *Reader) ask() {
 }
 
 func (r *Reader) fetch(led []*flight.Flight) {
-	r.e.fetch(r.mode, r.request(block.Run{}, r.known.Meta), r.known, led)
+	req := r.request(block.Run{}, r.known.Meta)
+	r.e.fetch(r.mode, req, r.known, led)
+	if !r.mode.looking {
+		r.e.foresee(r.mode, req, r.known)
+	}
 }
 
 // find gets a block from the cache, or a share in its fetch, which the read has
@@ -359,7 +363,7 @@ func (r *Reader) find(index uint64) (s slot, leads bool) {
 		leads = true
 	}
 	if !leads {
-		r.e.growth.Used(r.known.Base, index)
+		r.e.used(&r.req, r.known, index)
 	}
 	if r.learned.Has(index) && r.origin.Source != block.SourceNone {
 		s.lead = true

@@ -70,7 +70,7 @@ func (w *world) read(r read, done func()) {
 			w.learning[r.object] = append(waiting, func() { w.read(r, done) })
 			return
 		}
-		w.learning[r.object] = nil
+		w.learning[r.object] = []func(){func() { w.foresee(r) }}
 	}
 	rng, _ := plan.Clamp(geometry, r.offset, r.size, w.sizes[r.object])
 	missing := 0
@@ -94,14 +94,17 @@ func (w *world) read(r read, done func()) {
 		}
 	}
 	w.fetch(r.object, led)
+	if len(led) > 0 && w.known[r.object] {
+		w.foresee(r)
+	}
 	if missing == 0 {
 		w.after(0, done)
 	}
 }
 
 func (w *world) use(k key) {
-	if w.growth != nil {
-		w.growth.Used(base(k.object), k.index)
+	if w.growth != nil && w.growth.Used(base(k.object), k.index) {
+		w.bring(k.object, w.growth.Ahead(base(k.object), k.index, geometry.Blocks(w.sizes[k.object]), block.MaxRun, w.now))
 	}
 }
 
@@ -146,6 +149,35 @@ func (w *world) grow(object int, span block.Run) block.Run {
 		w.growth.Return(base(object), run)
 	}
 	return grown
+}
+
+// foresee brings the rest of a small object along with its footer, as the engine
+// does.
+func (w *world) foresee(r read) {
+	size := w.sizes[r.object]
+	if w.growth == nil || r.offset+r.size != size || r.size >= int64(geometry) {
+		return
+	}
+	rng, _ := plan.Clamp(geometry, r.offset, r.size, size)
+	span := block.NewRun(rng.First, int(rng.Count))
+	for _, run := range w.growth.Rest(base(r.object), span, geometry.Blocks(size), block.MaxRun, w.now) {
+		w.bring(r.object, run)
+	}
+}
+
+// bring fetches a run that nobody waits for, up to the first block that is there
+// already.
+func (w *world) bring(object int, run block.Run) {
+	count := 0
+	for count < run.Count() && w.lead(key{object, run.First + uint64(count)}) {
+		count++
+	}
+	if count < run.Count() {
+		w.growth.Return(base(object), block.NewRun(run.First+uint64(count), run.Count()-count))
+	}
+	if count > 0 {
+		w.get(object, block.NewRun(run.First, count))
+	}
 }
 
 // lead starts a flight that nobody waits for, unless the block is there or on

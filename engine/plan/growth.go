@@ -19,6 +19,10 @@ const (
 	// reserve is the part of the credit that only scans may use: they hardly ever
 	// fail, and should not starve because guesses do.
 	reserve = 64
+	// aheadReserve is the part that only GETs somebody waits for may use: many scans
+	// at once keep object storage busy by themselves, and without credit their GETs
+	// would be small.
+	aheadReserve = 128
 	// guess is how many blocks behind the one asked for come along from a small
 	// object. More save GETs, but then readers wait for their turn in a long one:
 	// TPC-H takes 74 GETs and 1.34 s with 4, 62 and 1.50 s with 15, 207 and 1.58 s
@@ -27,6 +31,10 @@ const (
 	// scanned of the scanWindow blocks before must have been asked for lately
 	// until a large object is taken to be scanned.
 	scanned, scanWindow = 3, 4
+	// restBlocks is how many blocks a GET of the rest of a small object has at most:
+	// two that go beside each other bring a large one sooner. TPC-H takes 67 GETs and
+	// 0.95 s with 8, 89 and 0.89 s with 4, 55 and 1.13 s with 16.
+	restBlocks = 8
 )
 
 // Growth decides which neighbours a GET brings along with the blocks that it
@@ -77,6 +85,33 @@ func (g *Growth) Grow(base block.ID, span block.Run, blocks uint64, most int, no
 	return run
 }
 
+// Rest returns the GETs that should go at once beside a read of span, the end of a
+// small object: who reads the footer goes on to read most of it. They are of the
+// blocks before span, down to the first that was asked for lately, or that came
+// along once and nobody wanted. Grow has noted span before. What is not fetched
+// goes to Return.
+func (g *Growth) Rest(base block.ID, span block.Run, blocks uint64, most int, now time.Duration) []block.Run {
+	most = min(clampRun(most), restBlocks)
+	if most == 1 || blocks > block.MaxRun || span.First == 0 || span.First+uint64(span.Count()) != blocks {
+		return nil
+	}
+	s := g.memory.shard(base)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	v, count := s.viewLocked(base, span.First, now), 0
+	for at := span.First; at > 0 && !v.hasAsked(at-1) && !v.isIdle(at-1); at-- {
+		count++
+	}
+	if count, _ = g.take(count, 0, reserve); count == 0 {
+		return nil
+	}
+	rest := block.NewRun(span.First-uint64(count), count)
+	g.unused.Add(int64(s.bringLocked(base, rest, now)))
+	g.count.extra.Add(int64(count))
+	pieces := (count + most - 1) / most
+	return Spans(rest, (count+pieces-1)/pieces)
+}
+
 // neighbours is the rule: how many blocks before and after span are worth
 // bringing, if least credits are left.
 func neighbours(v view, span block.Run, blocks uint64, most int) (before, after, least int) {
@@ -123,18 +158,50 @@ func (v view) guess(span block.Run, blocks uint64, most int) (before, after int)
 // Used is called when a block is found in the cache or in flight, so that one
 // that came along pays back. It is made for being called on every hit: no lock,
 // no allocation, and a single load while all that came along has been used.
-func (g *Growth) Used(base block.ID, index uint64) {
+// It reports whether the block is one.
+func (g *Growth) Used(base block.ID, index uint64) bool {
 	if g.unused.Load() == 0 || !g.memory.isIdle(base, index) {
-		return
+		return false
 	}
 	s := g.memory.shard(base)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if n := s.useLocked(base, block.NewRun(index, 1), true); n > 0 {
-		g.unused.Add(-int64(n))
-		g.count.used.Add(int64(n))
-		g.earn(int64(n) * (earnEvery + 1))
+	n := s.useLocked(base, block.NewRun(index, 1), true)
+	g.unused.Add(-int64(n))
+	g.count.used.Add(int64(n))
+	g.earn(int64(n) * (earnEvery + 1))
+	return n > 0
+}
+
+// Ahead returns the run that a GET should fetch now that a block has been used
+// which came along: a scan of a large object that has used up half of what it is
+// worth to bring gets the next part before it has to wait for it. What is not
+// fetched goes to Return.
+func (g *Growth) Ahead(base block.ID, index uint64, blocks uint64, most int, now time.Duration) block.Run {
+	most = clampRun(most)
+	if most == 1 || blocks <= block.MaxRun {
+		return block.Run{}
 	}
+	s := g.memory.shard(base)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	v := s.viewLocked(base, index, now)
+	worth, next := min(v.scan(), most), index+1
+	for next-v.first < regionBlocks && v.isIdle(next) {
+		next++
+	}
+	if next >= blocks || worth < most || next-v.first == regionBlocks || int(next-index)-1 > worth/2 || v.hasAsked(next) {
+		return block.Run{}
+	}
+	count := int(min(uint64(worth), blocks-next))
+	if g.credit.Load()/earnEvery < int64(aheadReserve+count) {
+		return block.Run{}
+	}
+	_, count = g.take(0, count, aheadReserve)
+	run := block.NewRun(next, count)
+	g.unused.Add(int64(s.bringLocked(base, run, now)))
+	g.count.extra.Add(int64(count))
+	return run
 }
 
 // Return takes back the blocks of run that Grow has added and that did not

@@ -199,7 +199,11 @@ func play(t *testing.T, g *Growth, rng *rand.Rand, steps int, check func(asked i
 		first := rng.Uint64N(blocks)
 		now += time.Duration(rng.Int64N(int64(20 * time.Millisecond)))
 		if rng.IntN(3) == 0 {
-			g.Used(id, first)
+			if g.Used(id, first) {
+				if run := g.Ahead(id, first, blocks, block.MaxRun, now); run.Want != 0 && (run.First <= first || run.First+uint64(run.Count()) > blocks) {
+					t.Fatalf("%v of %d blocks is read ahead of %d", run, blocks, first)
+				}
+			}
 			continue
 		}
 		span := block.NewRun(first, 1+rng.IntN(int(min(blocks-first, 3))))
@@ -211,6 +215,14 @@ func play(t *testing.T, g *Growth, rng *rand.Rand, steps int, check func(asked i
 		}
 		if rng.IntN(5) == 0 {
 			g.Return(id, run)
+		}
+		for _, rest := range g.Rest(id, span, blocks, block.MaxRun, now) {
+			if rest.First+uint64(rest.Count()) > first || rest.Count() > restBlocks {
+				t.Fatalf("beside %v of %d blocks go %v", span, blocks, rest)
+			}
+			if rng.IntN(3) == 0 {
+				g.Return(id, rest)
+			}
 		}
 		check(asked)
 	}

@@ -18,7 +18,8 @@ import (
 
 // TestHitOnTheWireAllocatesNothing: from the request on a socket to the answer on
 // it, what one block in the cache answers allocates nothing, in the server's loop
-// neither, whoever asks for it.
+// neither, whoever asks for it. What several answer allocates the list of them: nobody
+// is watched or waited for.
 func TestHitOnTheWireAllocatesNothing(t *testing.T) {
 	if testing.Short() {
 		t.Skip("so the race detector runs it, whose pools forget")
@@ -26,19 +27,22 @@ func TestHitOnTheWireAllocatesNothing(t *testing.T) {
 	const mb = 1 << 20
 	w := newWorld(t, options{blockSize: mb})
 	w.settings.RevalidateMS.Store(-1)
-	data := content("k", 1, mb)
+	data := content("k", 1, 3*mb)
 	w.put("k", data)
 	w.get("k", "", data)
 	w.flush()
 	w.get("k", "", data)
 	for _, k := range []struct{ from, to int64 }{{0, 1}, {5, 1029}, {0, 3 << 10}, {1, 20 << 10}, {0, copyBytes}, {0, 64 << 10}, {100, mb - 1}, {0, mb}} {
-		w.noAllocs("unsigned", "GET /data/k?x-id=GetObject HTTP/1.1\r\nHost: a\r\n", k.from, data[k.from:k.to])
+		w.allocs("unsigned", "GET /data/k?x-id=GetObject HTTP/1.1\r\nHost: a\r\n", k.from, data[k.from:k.to], 0)
+	}
+	for _, k := range []struct{ from, to int64 }{{mb - 1, mb + 1}, {5, 2 * mb}, {0, 3 * mb}} {
+		w.allocs("unsigned", "GET /data/k HTTP/1.1\r\nHost: a\r\n", k.from, data[k.from:k.to], 2)
 	}
 	// Nothing goes without a signature that is right.
 	w.settings.Anonymous.Store(uint32(AccessNone))
 	for _, query := range []string{"", "?x-id=GetObject", "?x-id=GetObject&x-amz-checksum-mode=ENABLED"} {
 		req := w.signed("GET", "/data/k"+query, adminID, adminKey, emptyHash, time.Now(), nil)
-		w.noAllocs("signed"+query, textOf(req), 7, data[7:1000])
+		w.allocs("signed"+query, textOf(req), 7, data[7:1000], 0)
 	}
 	long, err := http.NewRequest("GET", "http://"+w.addr+"/data/k?X-Amz-Expires=600", nil)
 	must(t, err)
@@ -47,7 +51,7 @@ func TestHitOnTheWireAllocatesNothing(t *testing.T) {
 	must(t, err)
 	where, err := url.Parse(target)
 	must(t, err)
-	w.noAllocs("presigned", "GET "+where.RequestURI()+" HTTP/1.1\r\nHost: "+where.Host+"\r\n", 7, data[7:1000])
+	w.allocs("presigned", "GET "+where.RequestURI()+" HTTP/1.1\r\nHost: "+where.Host+"\r\n", 7, data[7:1000], 0)
 }
 
 // textOf is the beginning of a request as it is sent.
@@ -60,8 +64,9 @@ func textOf(req *http.Request) string {
 	return text.String()
 }
 
-// noAllocs sends a request, with a Range behind it, over and over.
-func (w *world) noAllocs(who, request string, from int64, want []byte) {
+// allocs sends a request, with a Range behind it, over and over: each may allocate
+// so often.
+func (w *world) allocs(who, request string, from int64, want []byte, most float64) {
 	t := w.t
 	t.Helper()
 	c, err := net.Dial("tcp", w.addr)
@@ -90,7 +95,7 @@ func (w *world) noAllocs(who, request string, from int64, want []byte) {
 	if got := ask(); !bytes.Equal(got, want) {
 		t.Errorf("%s: %d bytes, wrong", who, len(got))
 	}
-	if n := testing.AllocsPerRun(200, func() { ask() }); n != 0 {
+	if n := testing.AllocsPerRun(200, func() { ask() }); n > most {
 		t.Errorf("%s, %d bytes: %v allocations", who, len(want), n)
 	}
 }

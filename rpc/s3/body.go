@@ -296,7 +296,7 @@ func (b *body) receive(ctx context.Context) (err error) {
 // version of the object or not at all.
 func (b *body) again() {
 	if b.rest == nil {
-		b.rest = &stream{watch: watch{context.Background(), func() {}}}
+		b.rest = &stream{watch: unwatched()}
 	}
 	b.rest.close()
 }

@@ -128,6 +128,9 @@ type watch struct {
 	stop func()
 }
 
+// unwatched is for answers that wait for nobody else.
+func unwatched() watch { return watch{context.Background(), func() {}} }
+
 // watchClient returns a context that ends when the client closes the
 // connection, or with stop, which waits for the goroutine.
 func watchClient(c *conn) watch {

@@ -83,6 +83,11 @@ func (f *Front) readKnown(ctx *fasthttp.RequestCtx, r *request, known *object.Kn
 		f.describe(ctx, r, &a)
 		return f.send(ctx, &a, read, nil, v)
 	}
+	if views := f.Engine.Hits(read, known, f.window()); views != nil {
+		a.source = block.SourceLocal
+		f.describe(ctx, r, &a)
+		return f.send(ctx, &a, read, &stream{watch: unwatched(), views: views[1:]}, views[0])
+	}
 	r.route()
 	return f.readRest(ctx, r, read, &a)
 }
@@ -160,7 +165,7 @@ type bounded struct {
 // await returns a context for one wait on behalf of a client. Both it and the
 // watch are to be ended.
 func (f *Front) await(ctx *fasthttp.RequestCtx) (bounded, watch) {
-	w := watch{context.Background(), func() {}}
+	w := unwatched()
 	if c, ok := ctx.Conn().(*conn); ok {
 		w = watchClient(c)
 	}
