@@ -50,7 +50,7 @@ func (c *Conn) Read(p []byte) (int, error) {
 	}
 	before, between := c.scan.done, c.scan.between()
 	good, wrong := c.scan.Scan(p[:n])
-	c.alone = between && c.scan.between() && c.scan.done == before+1 && c.scan.bodiless()
+	c.alone = wrong == nil && between && c.scan.between() && c.scan.done == before+1 && c.scan.bodiless()
 	if wrong == nil {
 		return n, err
 	}

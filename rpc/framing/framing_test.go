@@ -363,6 +363,7 @@ func TestAlone(t *testing.T) {
 		"no body":         {[]string{"POST / HTTP/1.1\nContent-Length: 0\n\n"}, []bool{true}},
 		"a body":          {[]string{"POST / HTTP/1.1\nContent-Length: 2\n\nab", get}, []bool{false, true}},
 		"chunks":          {[]string{"POST / HTTP/1.1\nTransfer-Encoding: chunked\n\n0\n\n", get}, []bool{false, true}},
+		"one and wrong":   {[]string{get + "x\n"}, []bool{false}},
 		"refused":         {[]string{"GET / HTTP/1.1\nHost: a\n b\n\n"}, []bool{false}},
 	} {
 		client, server := net.Pipe()

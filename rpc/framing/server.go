@@ -6,6 +6,8 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
+	"syscall"
+	"time"
 
 	"github.com/valyala/fasthttp"
 )
@@ -89,9 +91,23 @@ type listener struct {
 	err    error
 }
 
+// acceptPause is how long a server waits for what it needs for one more connection.
+const acceptPause = 50 * time.Millisecond
+
+// exhausted reports whether the system lacks what comes back when connections end.
+// The HTTP server would take it for the end of its listener.
+func exhausted(err error) bool {
+	errno, ok := errors.AsType[syscall.Errno](err)
+	return ok && (errno.Temporary() || errno == syscall.ENOBUFS || errno == syscall.ENOMEM)
+}
+
 // Accept implements net.Listener.
 func (l *listener) Accept() (net.Conn, error) {
 	raw, err := l.Listener.Accept()
+	for exhausted(err) {
+		time.Sleep(acceptPause)
+		raw, err = l.Listener.Accept()
+	}
 	if err != nil {
 		return nil, err
 	}

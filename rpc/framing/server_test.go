@@ -3,11 +3,15 @@ package framing
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"os"
+	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/valyala/fasthttp"
@@ -174,4 +178,44 @@ func (s *stopped) ask() error {
 		}
 		c.Close()
 	}
+}
+
+// scarce is a listener of one connection, which fails before.
+type scarce struct {
+	net.Listener
+	fails []error
+	conn  net.Conn
+}
+
+func (l *scarce) Accept() (net.Conn, error) {
+	if len(l.fails) == 0 {
+		return l.conn, nil
+	}
+	err := l.fails[0]
+	l.fails = l.fails[1:]
+	return nil, &net.OpError{Op: "accept", Net: "tcp", Err: os.NewSyscallError("accept4", err)}
+}
+
+// TestServerOutlivesAShortage: while there are too many open files, or too little
+// memory, nobody new is served, and then everybody is again. What does not pass ends
+// the server, and so does the end of its listener.
+func TestServerOutlivesAShortage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		here, there := net.Pipe()
+		defer here.Close()
+		l := &listener{server: &Server{}, Listener: &scarce{conn: there, fails: []error{
+			syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.EMFILE,
+		}}}
+		c, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = c.Close()
+		for _, want := range []error{syscall.EINVAL, syscall.EBADF, net.ErrClosed} {
+			l := &listener{server: &Server{}, Listener: &scarce{conn: there, fails: []error{want}}}
+			if _, err := l.Accept(); !errors.Is(err, want) {
+				t.Errorf("%v, want %v", err, want)
+			}
+		}
+	})
 }
