@@ -96,16 +96,22 @@ func (f *Front) answerShort(c *conn, p []byte) (done bool, err error) {
 // plain reports whether target and host are of the kind that the server's loop
 // takes without looking closer.
 func plain(h *fasthttp.RequestHeader) bool {
-	if uri := h.RequestURI(); len(uri) == 0 || uri[0] != '/' {
-		return false
+	if uri := h.RequestURI(); len(uri) == 0 || uri[0] != '/' || len(uri) > 1 && uri[1] == '/' {
+		return false // a second slash may begin a host
 	}
-	for _, c := range h.Host() {
+	host, port, _ := bytes.Cut(h.Host(), []byte(":"))
+	for _, c := range host {
 		letter := c|0x20 >= 'a' && c|0x20 <= 'z'
-		if !letter && (c < '0' || c > ':') && c != '.' && c != '-' {
+		if !letter && (c < '0' || c > '9') && c != '.' && c != '-' {
 			return false
 		}
 	}
-	return true
+	for _, c := range port {
+		if c < '0' || c > '9' {
+			return false
+		}
+	}
+	return len(host) > 0
 }
 
 func (f *Front) putShort(s *short) {

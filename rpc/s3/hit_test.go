@@ -79,9 +79,11 @@ func TestShortWayIsTheSame(t *testing.T) {
 	w.put("k", data)
 	w.put("empty", nil)
 	w.put("a/b c.parquet", data)
+	w.put("/x:y/z", data)
 	w.get("k", "", data)
 	w.get("empty", "", nil)
 	w.get("a/b%20c.parquet", "", data)
+	w.get("/x:y/z", "", data)
 	w.flush()
 	etag := w.get("k", "", data).Header.Get("ETag")
 	const short, long = true, false
@@ -107,6 +109,11 @@ func TestShortWayIsTheSame(t *testing.T) {
 		{"GET", "/data/a/b%20c.parquet", "X-Headstart-Query-Id: q1\r\n", short, 200},
 		{"GET", "http://elsewhere/data/k", "", long, 200},
 		{"GET", "/data/k", "Host: [::1]:80\r\n", long, 200},
+		{"GET", "/data/k", "Host: a:80\r\n", short, 200},
+		{"GET", "/data/k", "Host: :a\r\n", long, 400},
+		{"GET", "/data/k", "Host: a:b\r\n", long, 400},
+		{"GET", "/data/k", "Host: a:1:2\r\n", long, 400},
+		{"GET", "//x:y/z", "Host: data.s3.test\r\n", long, 200},
 		{"GET", "/k", "Host: data.s3.test\r\n", short, 200},
 		{"GET", "/data/empty", "", long, 200},
 		{"GET", "/data/nothing", "", long, 404},
