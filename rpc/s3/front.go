@@ -167,6 +167,7 @@ func (f *Front) Shutdown(ctx context.Context) error { return f.framed.Shutdown(c
 // broken answers a request that could not be read. The connection is closed
 // behind the answer.
 func (f *Front) broken(ctx *fasthttp.RequestCtx, err error) {
+	f.giveTime(ctx)
 	var slow net.Error
 	var wrong *framing.Error
 	if c, ok := ctx.Conn().(*conn); ok {
@@ -183,6 +184,12 @@ func (f *Front) broken(ctx *fasthttp.RequestCtx, err error) {
 	}
 	f.fail(ctx, &request{}, e)
 	ctx.SetConnectionClose()
+}
+
+// giveTime gives a client its time for what the server says without: not for an
+// answer, so the deadline of the one before would count.
+func (f *Front) giveTime(ctx *fasthttp.RequestCtx) {
+	_ = ctx.Conn().SetWriteDeadline(time.Now().Add(f.BlockTimeout)) // fails only on a closed connection
 }
 
 // quiet keeps fasthttp's words on broken connections at the level they deserve.

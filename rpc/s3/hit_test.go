@@ -10,6 +10,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -164,28 +165,43 @@ func TestShortWayAsksWhoItIs(t *testing.T) {
 	}
 }
 
-// FuzzShortWay: no request is answered differently on its two ways.
+// FuzzShortWay: no request is answered differently on its two ways, whoever has
+// signed it.
 func FuzzShortWay(f *testing.F) {
 	w := newWorld(f, options{})
 	w.settings.RevalidateMS.Store(-1)
-	data := content("k", 1, 5000)
-	w.put("k", data)
-	w.get("k", "", data)
+	for key, size := range map[string]int64{"k": 5000, "large.orc": testBlock, "blocks": 2*testBlock + 7, "empty": 0, "a b//c": 1} {
+		data := content(key, 1, size)
+		w.put(key, data)
+		w.get(escaped(key), "", data)
+	}
 	w.flush()
-	f.Add("GET", "/data/k", "Host: a\r\n")
-	f.Add("GET", "/data/k?x-id=GetObject#f", "Host: a\r\nRange: bytes=1-\r\n")
-	f.Add("HEAD", "//data/k", "host: a b\r\nHost: c\r\n")
-	f.Add("GET", "/data/k", "Host: a\r\nExpect: 100-continue\r\nConnection: upgrade\r\n")
-	f.Add("GET", "*", "Host:\r\nTransfer-Encoding: chunked\r\n")
-	f.Add("GET", "/data/../data/k", "Host: [::1]:80\r\nX-Amz-Content-Sha256: x\r\n")
-	f.Fuzz(func(t *testing.T, method, target, header string) {
+	f.Add("GET", "/data/k", "Host: a\r\n", false)
+	f.Add("GET", "/data/k?x-id=GetObject#f", "Host: a\r\nRange: bytes=1-\r\n", false)
+	f.Add("HEAD", "//data/k", "host: a b\r\nHost: c\r\n", false)
+	f.Add("GET", "/data/k", "Host: a\r\nExpect: 100-continue\r\nConnection: upgrade\r\n", false)
+	f.Add("GET", "*", "Host:\r\nTransfer-Encoding: chunked\r\n", false)
+	f.Add("GET", "/data/../data/k", "Host: [::1]:80\r\nX-Amz-Content-Sha256: x\r\n", false)
+	f.Add("GET", "/data/k?x-amz-checksum-mode=ENABLED&x-id=a%20b+c", "Range: bytes=-9\r\nX-Amz-Date: 1\r\n", true)
+	f.Add("HEAD", "/data/large.orc", "Range: bytes=1-2\r\nrange: bytes=3-\r\nConnection: close, keep-alive\r\n", true)
+	f.Add("GET", "/data/large.orc", "If-None-Match: \"x\"\r\nIf-Range: W/\"y\"\r\nContent-Length: 0\r\n", true)
+	f.Add("GET", "/data/blocks", "Range: bytes=5-9\r\nX-Headstart-Query-Id: q\r\nTrailer: a\r\nCookie: b=c\r\n", false)
+	f.Add("HEAD", "/a%20b//c?response-expires=1", "Host: data.s3.test:80\r\nTE: trailers\r\nDate: 1\r\n", false)
+	f.Add("GET", "/data/empty", "Host: :a\r\n", false)
+	f.Fuzz(func(t *testing.T, method, target, header string, signed bool) {
+		w := *w
+		w.t = t
+		if u, err := url.ParseRequestURI(target); signed && err == nil && (method == "GET" || method == "HEAD") && u.Host == "" {
+			req := w.signed(method, u.RequestURI(), adminID, adminKey, unsigned, time.Now(), nil)
+			var lines strings.Builder
+			must(t, req.Header.Write(&lines))
+			target, header = u.RequestURI(), "Host: "+req.URL.Host+"\r\n"+lines.String()+header
+		}
 		s := framing.Scanner{Limits: framing.Limits{HeaderBytes: maxHeaderBytes}}
 		raw := []byte(method + " " + target + " HTTP/1.1\r\n" + header + "\r\n")
 		if n, err := s.Scan(raw); err != nil || n != len(raw) || s.Requests() != 1 || method != "GET" && method != "HEAD" {
 			return // it is not one request
 		}
-		w := *w
-		w.t = t
 		w.bothWays(method, target, header)
 	})
 }
