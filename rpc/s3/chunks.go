@@ -189,7 +189,7 @@ func (d *chunked) compare(what, between string, hash []byte, given string) error
 // end reads what comes behind the last chunk: nothing, or the trailer.
 func (d *chunked) end() error {
 	var signed bytes.Buffer
-	given, found := "", 0
+	given, found := "", map[string]bool{}
 	for range maxTrailers {
 		line, err := d.line()
 		if err == errEnded {
@@ -199,7 +199,7 @@ func (d *chunked) end() error {
 			return err
 		}
 		if len(line) == 0 {
-			if found != len(d.sums) {
+			if len(found) != len(d.sums) {
 				return incomplete("a checksum is missing from the trailer")
 			}
 			if d.signing != nil && d.trailer {
@@ -223,7 +223,7 @@ func (d *chunked) end() error {
 		if base64.StdEncoding.EncodeToString(sum.Sum(nil)) != value {
 			return &Error{Code: codeBadDigest, Message: "The checksum that was given did not match the body."}
 		}
-		found++
+		found[name] = true
 		signed.WriteString(name + ":" + value + "\n")
 	}
 	return incomplete("its trailer is too long")

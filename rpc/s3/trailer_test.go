@@ -198,3 +198,35 @@ func TestProbeOfAStoreThatFails(t *testing.T) {
 		w.trailers.mu.Unlock()
 	}
 }
+
+// TestEachChecksumIsChecked: a trailer has each checksum that was announced, once.
+func TestEachChecksumIsChecked(t *testing.T) {
+	const body = "5\r\nhello\r\n0\r\n"
+	line := func(name string) string {
+		sum := newSum(name)
+		sum.Write([]byte("hello"))
+		return name + ":" + base64Of(sum.Sum(nil)) + "\r\n"
+	}
+	const one, two = "x-amz-checksum-crc32", "x-amz-checksum-sha256"
+	for name, c := range map[string]struct {
+		trailer string
+		right   bool
+	}{
+		"both":             {line(one) + line(two), true},
+		"the other way":    {line(two) + line(one), true},
+		"one missing":      {line(two), false},
+		"one twice":        {line(one) + line(one), false},
+		"one too often":    {line(one) + line(one) + line(two), true},
+		"none":             {"", false},
+		"one is wrong":     {line(one) + two + ":" + base64Of(make([]byte, 32)) + "\r\n", false},
+		"right in the end": {one + ":AAAAAA==\r\n" + line(one) + line(two), false},
+	} {
+		d, bad := newChunked(strings.NewReader(body+c.trailer+"\r\n"), 5, &caller{payload: streamingUnsigned}, one+","+two)
+		if bad != nil {
+			t.Fatal(bad)
+		}
+		if got, err := io.ReadAll(d); (err == nil) != c.right || c.right && string(got) != "hello" {
+			t.Errorf("%s: %q, %v", name, got, err)
+		}
+	}
+}
