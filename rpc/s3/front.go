@@ -186,8 +186,8 @@ func (f *Front) broken(ctx *fasthttp.RequestCtx, err error) {
 	ctx.SetConnectionClose()
 }
 
-// giveTime gives a client its time for what the server says without: not for an
-// answer, so the deadline of the one before would count.
+// giveTime gives a client its time for words that fasthttp sends without a deadline
+// of their own: the one of the answer before may be long past.
 func (f *Front) giveTime(ctx *fasthttp.RequestCtx) {
 	_ = ctx.Conn().SetWriteDeadline(time.Now().Add(f.BlockTimeout)) // fails only on a closed connection
 }

@@ -230,3 +230,36 @@ func TestEachChecksumIsChecked(t *testing.T) {
 		}
 	}
 }
+
+// TestProbeOfABucketThatRefuses: what a bucket says to the probe, that it is not there
+// or not for this node, holds for no other one, and for itself a while.
+func TestProbeOfABucketThatRefuses(t *testing.T) {
+	for _, status := range []int{http.StatusNotFound, http.StatusForbidden} {
+		w := newWorld(t, options{})
+		w.spool.each = 0
+		data := content("k", 1, 1000)
+		w.faulty(func(rw http.ResponseWriter, r *http.Request) bool {
+			if !strings.HasPrefix(r.URL.Path, "/other/") {
+				return false
+			}
+			w.store.writes.Add(1)
+			http.Error(rw, "<Error><Code>Refused</Code></Error>", status)
+			return true
+		})
+		for _, want := range []int64{2, 1} { // the probe's and its own, its own
+			before := w.store.writes.Load()
+			if resp, body := w.trailing("/other/k", data, false); resp.StatusCode != status {
+				t.Errorf("status %d, want %d: %s", resp.StatusCode, status, body)
+			}
+			if n := w.store.writes.Load() - before; n != want {
+				t.Errorf("%d: %d requests, want %d", status, n, want)
+			}
+		}
+		if resp, body := w.trailing("/data/k", data, false); resp.StatusCode != 200 {
+			t.Errorf("status %d: %s", resp.StatusCode, body)
+		}
+		if got := w.store.seen.Load().Header.Get("X-Amz-Trailer"); got == "" {
+			t.Errorf("%d of another bucket keeps a checksum back", status)
+		}
+	}
+}
