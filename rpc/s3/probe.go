@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/xml"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -56,6 +57,9 @@ type trailers struct {
 		sync.Mutex
 		until time.Time
 		taken bool
+		// bucket is the only one that this holds for, where not "": it has refused the
+		// probe, which says nothing of the others.
+		bucket string
 	}
 }
 
@@ -64,17 +68,20 @@ type trailers struct {
 func (t *trailers) taken(f *Front, r *request) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if time.Now().Before(t.mu.until) {
+	if time.Now().Before(t.mu.until) && (t.mu.bucket == "" || t.mu.bucket == r.bucket) {
 		return t.mu.taken
 	}
 	p := probe{f: f, path: "/" + r.path}
 	taken, err := p.run()
-	holds := probeHolds
+	holds, bucket := probeHolds, ""
 	if err != nil {
 		holds = probePause
+		if errors.Is(err, errRefused) {
+			bucket = r.bucket
+		}
 		f.Logger.Warn("object storage did not tell whether it takes checksums behind bodies: large uploads go without them", "error", err)
 	}
-	t.mu.taken, t.mu.until = taken, time.Now().Add(holds)
+	t.mu.taken, t.mu.until, t.mu.bucket = taken, time.Now().Add(holds), bucket
 	return taken
 }
 
@@ -84,6 +91,9 @@ type probe struct {
 	f    *Front
 	path string
 }
+
+// errRefused is that of a bucket in which no upload can be begun.
+var errRefused = errors.New("the bucket refuses it")
 
 // probeData is the part's bytes.
 const probeData = "headstart"
@@ -95,6 +105,9 @@ func (p probe) run() (taken bool, err error) {
 		UploadID string `xml:"UploadId"`
 	}
 	resp, body, err := p.ask(ctx, http.MethodPost, "uploads=", http.Header{"X-Amz-Content-Sha256": {emptyHash}}, "")
+	if err == nil && resp.StatusCode/100 == 4 {
+		err = fmt.Errorf("begin an upload of %s: status %d: %w", p.path, resp.StatusCode, errRefused)
+	}
 	if err == nil && (resp.StatusCode != http.StatusOK || xml.Unmarshal(body, &begun) != nil || begun.UploadID == "") {
 		err = fmt.Errorf("begin an upload of %s: status %d", p.path, resp.StatusCode)
 	}
