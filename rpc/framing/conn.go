@@ -18,7 +18,8 @@ type Conn struct {
 	// whoever is first has it:
 	//
 	//	serving ◀──────── bytes are there ────────┐
-	//	   └──── Read waits for a request's header ──▶ waiting ── leave ──▶ left
+	//	 │  └──── Read waits for a request's header ──▶ waiting ── leave ──▶ left
+	//	 └──── something wrong is there ──▶ refused
 	turn atomic.Uint32
 	// server is told of the connection's end; nil where there is none.
 	server *Server
@@ -28,6 +29,7 @@ const (
 	serving uint32 = iota
 	waiting
 	left
+	refused // for good, by its reader
 )
 
 // NewConn returns c behind a Scanner.
@@ -55,6 +57,7 @@ func (c *Conn) Read(p []byte) (int, error) {
 		return n, err
 	}
 	c.failed = wrong
+	c.turn.Store(refused)
 	if good > 0 {
 		return good, nil
 	}
@@ -94,12 +97,12 @@ const (
 	lingerBytes = 32 << 20
 )
 
-// Close implements net.Conn.
+// Close implements net.Conn. It may come from elsewhere than the reader.
 func (c *Conn) Close() error {
 	if c.server != nil {
 		c.server.forget(c)
 	}
-	if c.failed != nil {
+	if c.turn.Load() == refused {
 		c.linger()
 	}
 	return c.Conn.Close()

@@ -219,3 +219,26 @@ func TestServerOutlivesAShortage(t *testing.T) {
 		}
 	})
 }
+
+// garbled is a connection on which something wrong comes at once.
+type garbled struct{ net.Conn }
+
+func (garbled) Read(p []byte) (int, error) { return copy(p, "no request\r\n"), nil }
+func (garbled) Close() error               { return nil }
+
+// TestCloseFromElsewhere: a shutdown may close a connection while its reader finds out
+// that it is to be refused (for the race detector).
+func TestCloseFromElsewhere(t *testing.T) {
+	for range 100 {
+		c := NewConn(garbled{}, Limits{})
+		closed := make(chan error, 1)
+		go func() { closed <- c.Close() }()
+		var buf [64]byte
+		for range 2 {
+			_, _ = c.Read(buf[:]) // its error is told below
+		}
+		if err := <-closed; err != nil || Refused(c) == nil {
+			t.Fatal(err, Refused(c))
+		}
+	}
+}
