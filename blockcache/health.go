@@ -76,7 +76,7 @@ func (v *volume) keep() {
 		}
 		v.epoch.Add(1)
 		if !v.isDown() {
-			v.examine()
+			v.examine(&care)
 			v.tend(&care)
 		}
 		if !v.isDown() {
@@ -109,12 +109,17 @@ func (v *volume) isDown() bool {
 }
 
 // examine takes the directory out if there is a reason.
-func (v *volume) examine() {
+func (v *volume) examine(u *upkeep) {
 	n := v.trouble.Load()
 	v.trouble.Add(n/2 - n)
 	busy := v.busySince.Load()
+	if busy != u.busy {
+		u.busy, u.looks = busy, 0
+	}
+	u.looks++
 	switch {
-	case busy != 0 && time.Since(time.Unix(0, busy)) > v.ioTimeout:
+	// The time alone would tell of a process that was stopped, too.
+	case busy != 0 && time.Since(time.Unix(0, busy)) > v.ioTimeout && u.looks*keepEvery >= v.ioTimeout:
 		v.takeOut(errSlow)
 	case n >= troubleLimit:
 		v.takeOut(errSick)
