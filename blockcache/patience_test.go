@@ -56,3 +56,25 @@ func TestLC15_PausedWriterIsNotAHungDisk(t *testing.T) {
 		_ = c.Close()
 	})
 }
+
+// What the kernel has said of memory does not count for longer because the keeper
+// waits for the disk.
+func TestLC15_AnswersGrowOldBesideAHungDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hang := make(chan struct{})
+		o := options(t.TempDir(), 8<<20, 64*kib)
+		o.diskUse = func(string) diskUse {
+			<-hang
+			return diskUse{}
+		}
+		c := open(t, o)
+		time.Sleep(keepEvery + 1) // the keeper hangs
+		before := c.volumes[0].epoch.Load()
+		time.Sleep(4 * keepEvery)
+		if now := c.volumes[0].epoch.Load(); now != before+4 {
+			t.Errorf("%d epochs in the time of 4", now-before)
+		}
+		close(hang)
+		_ = c.Close()
+	})
+}
