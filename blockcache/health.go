@@ -74,9 +74,8 @@ func (v *volume) keep() {
 			return
 		case <-tick.C:
 		}
-		v.epoch.Add(1)
 		if !v.isDown() {
-			v.examine()
+			v.examine(&care)
 			v.tend(&care)
 		}
 		if !v.isDown() {
@@ -102,6 +101,21 @@ func (v *volume) keep() {
 	}
 }
 
+// turn moves the epoch on until close. The keeper does not: it may wait for the
+// disk, and what is in memory must not count as known for that long.
+func (v *volume) turn() {
+	tick := time.NewTicker(keepEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-v.stop:
+			return
+		case <-tick.C:
+			v.epoch.Add(1)
+		}
+	}
+}
+
 func (v *volume) isDown() bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -109,12 +123,17 @@ func (v *volume) isDown() bool {
 }
 
 // examine takes the directory out if there is a reason.
-func (v *volume) examine() {
+func (v *volume) examine(u *upkeep) {
 	n := v.trouble.Load()
 	v.trouble.Add(n/2 - n)
 	busy := v.busySince.Load()
+	if busy != u.busy {
+		u.busy, u.looks = busy, 0
+	}
+	u.looks++
 	switch {
-	case busy != 0 && time.Since(time.Unix(0, busy)) > v.ioTimeout:
+	// The time alone would tell of a process that was stopped, too.
+	case busy != 0 && time.Since(time.Unix(0, busy)) > v.ioTimeout && u.looks*keepEvery >= v.ioTimeout:
 		v.takeOut(errSlow)
 	case n >= troubleLimit:
 		v.takeOut(errSick)

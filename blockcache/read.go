@@ -133,6 +133,30 @@ type piece struct {
 	err error
 }
 
+// patience is how many parts the time limit of a read has.
+const patience = 8
+
+// receive waits for a piece. ok is false when patience ticks have come before it.
+// They are counted, and not the time, because a process that is stopped or does not
+// get a processor for a while finds its limit passed and the disk's answer unread: a
+// ticker drops what it can't deliver, and between two ticks whoever has the answer
+// gets his turn.
+func receive(pieces <-chan piece, tick <-chan time.Time) (p piece, ok bool) {
+	for range patience {
+		select {
+		case p = <-pieces:
+			return p, true
+		case <-tick:
+		}
+	}
+	select {
+	case p = <-pieces: // the disk was in time, but there was no processor to see it
+		return p, true
+	default:
+		return p, false
+	}
+}
+
 // readCold reads n bytes of the data file and hands them to each in pieces. A
 // disk that keeps it waiting for a piece longer than it may is given up: the
 // goroutine ends when the disk answers, whenever that is.
@@ -146,19 +170,14 @@ func (v *volume) readCold(off int64, n int, each func([]byte)) error {
 	defer close(stop)
 	// The file is taken along: a late answer may come when v has others.
 	go v.readPieces(v.data, off, n, pieces, stop) // until n bytes, an error, or stop
-	limit := time.NewTimer(v.ioTimeout)
+	part := max(v.ioTimeout/patience, 1)
+	limit := time.NewTicker(part)
 	defer limit.Stop()
 	for n > 0 {
-		var p piece
-		select {
-		case p = <-pieces:
-		case <-limit.C:
-			select {
-			case p = <-pieces: // the disk was in time, but there was no processor to see it
-			default:
-				v.hung()
-				return errSlow
-			}
+		p, ok := receive(pieces, limit.C)
+		if !ok {
+			v.hung()
+			return errSlow
 		}
 		if p.err == nil {
 			each(p.buf[:p.n])
@@ -168,7 +187,7 @@ func (v *volume) readCold(off int64, n int, each func([]byte)) error {
 		if p.err != nil {
 			return p.err
 		}
-		limit.Reset(v.ioTimeout)
+		limit.Reset(part)
 	}
 	return nil
 }

@@ -16,9 +16,11 @@ const (
 
 // upkeep is what the keeper does while the directory is in use.
 type upkeep struct {
-	grown time.Time // when the age of the TTL blocks was last moved on
-	scrub uint32    // the slot that the scrubber comes to next
-	debt  int64     // bytes that it may read before its next pause, or has read too many
+	grown time.Time     // when the age of the TTL blocks was last moved on
+	scrub uint32        // the slot that the scrubber comes to next
+	debt  int64         // bytes that it may read before its next pause, or has read too many
+	busy  int64         // what the writer's busySince was at the last look
+	looks time.Duration // how many looks have found it so
 }
 
 // tend runs every keepEvery.

@@ -79,8 +79,8 @@ type volume struct {
 	// cut is set by the writer when it finds the data file cut short, for good: a
 	// reader may no longer conclude that a block which has died was merely evicted.
 	cut atomic.Bool
-	// epoch is moved on by the keeper: what was in memory an epoch ago is asked for
-	// again. It starts at 1, because a slot's begins at 0.
+	// epoch is moved on by turn: what was in memory an epoch ago is asked for again.
+	// It starts at 1, because a region's begins at 0.
 	epoch atomic.Uint32
 	// coldReads bounds the reads that wait for the disk.
 	coldReads chan struct{}
@@ -162,6 +162,7 @@ func (v *volume) start(wait time.Duration) error {
 	v.mu.down = true
 	go v.write() // until close
 	go v.keep()  // until close
+	go v.turn()  // until close
 	limit := time.NewTimer(wait)
 	defer limit.Stop()
 	select {

@@ -13,6 +13,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 
@@ -33,6 +34,8 @@ type cache struct {
 	name, config string
 	copy         func(i uint32, dst []byte) bool
 	lend         func(i uint32) bool
+	// lost says what a cache of whose misses there is more to say has lost, or nil.
+	lost func() error
 }
 
 // Why ours may lose to a cache on the heap.
@@ -82,12 +85,12 @@ func run(keys, rounds int, slice time.Duration, tmp string) error {
 	lending.Title = fmt.Sprintf("A hit, the bytes lent: %d keys, %d goroutines", keys, goroutines)
 	for _, c := range all {
 		s := turns.Subject{Name: c.name, Config: c.config, Why: whyCopy}
-		s.Measure = func() ([]float64, error) { return measure(c.name, order, slice, c.copy) }
+		s.Measure = func() ([]float64, error) { return measure(&c, order, slice, c.copy) }
 		copying.Subjects = append(copying.Subjects, s)
 		if c.lend != nil {
 			s.Config, s.Why = "", whyLend // how it is set up stands below the first table
 			s.Measure = func() ([]float64, error) {
-				return measure(c.name, order, slice, func(i uint32, _ []byte) bool { return c.lend(i) })
+				return measure(&c, order, slice, func(i uint32, _ []byte) bool { return c.lend(i) })
 			}
 			lending.Subjects = append(lending.Subjects, s)
 		}
@@ -100,7 +103,7 @@ func run(keys, rounds int, slice time.Duration, tmp string) error {
 
 // measure returns nanoseconds of processor time for an operation: what other
 // programs take of the machine does not count.
-func measure(name string, order []uint32, slice time.Duration, get func(uint32, []byte) bool) ([]float64, error) {
+func measure(c *cache, order []uint32, slice time.Duration, get func(uint32, []byte) bool) ([]float64, error) {
 	runtime.GC()
 	var all sync.WaitGroup
 	counts, missed := make([]int, goroutines*16), make([]bool, goroutines*16)
@@ -123,9 +126,12 @@ func measure(name string, order []uint32, slice time.Duration, get func(uint32, 
 	took, n := turns.ProcessorTime()-start, 0
 	for g := range counts {
 		n += counts[g]
-		if missed[g] {
-			return nil, fmt.Errorf("%s misses a key that it was given", name)
+	}
+	if slices.Contains(missed, true) {
+		if c.lost != nil {
+			return nil, c.lost()
 		}
+		return nil, fmt.Errorf("%s misses a key that it was given", c.name)
 	}
 	return []float64{float64(took.Nanoseconds()) / float64(n)}, nil
 }
@@ -139,7 +145,8 @@ func headstart(ids []block.ID, tmp string) (cache, func(), error) {
 	stop := func() { _ = os.RemoveAll(dir) }
 	c, err := blockcache.Open(blockcache.Options{
 		Paths:     []blockcache.Path{{Dir: dir, TotalBytes: int64(len(ids))*1400 + 8<<20}},
-		BlockSize: blockSize, WriteQueueBytes: 2 << 30, Logger: slog.New(slog.DiscardHandler),
+		BlockSize: blockSize, WriteQueueBytes: 2 << 30,
+		Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
 	})
 	if err != nil {
 		return cache{}, stop, err
@@ -175,6 +182,14 @@ func headstart(ids []block.ID, tmp string) (cache, func(), error) {
 			l, ok := c.Get(ids[i])
 			l.Release()
 			return ok
+		},
+		lost: func() error {
+			m := c.Metrics()
+			if m.Outs > 0 {
+				return fmt.Errorf("headstart took %s out of use (the log has the reason): nothing is measured", dir)
+			}
+			return fmt.Errorf("headstart misses a key that it was given: it has %d of %d blocks, %d evicted, %d found wrong; %d reads of the disk failed",
+				m.Blocks, len(ids), m.Evicted, m.Corrupt, m.ReadErrors)
 		},
 	}, stop, nil
 }
