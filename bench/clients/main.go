@@ -46,15 +46,17 @@ func main() {
 	only := flag.Bool("duckdb", false, "run DuckDB alone")
 	slowly := flag.Int("slow", 0, "do nothing but let so many clients read 1 GiB slowly, and print the memory of the BE")
 	flag.Parse()
-	if *slowly > 0 {
-		if err := slow(*headstart, *slowly, 20*time.Second); err != nil {
-			fmt.Fprintln(os.Stderr, "clients:", err)
-			os.Exit(1)
+	var err error
+	if q.headstart, err = filepath.Abs(*headstart); err == nil && *slowly > 0 { // it runs in folders of its own
+		if err = slow(q.headstart, *slowly, 20*time.Second); err == nil {
+			return
 		}
-		return
 	}
-	q.headstart, q.python, q.tpch = *headstart, filepath.Join(*dir, "v/bin/python"), *tpch
-	failed, err := run(*dir, &q, *only)
+	failed := 0
+	if err == nil {
+		q.python, q.tpch = filepath.Join(*dir, "v/bin/python"), *tpch
+		failed, err = run(*dir, &q, *only)
+	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "clients:", err)
 	}
@@ -64,9 +66,6 @@ func main() {
 }
 
 func run(dir string, q *queries, only bool) (failed int, err error) {
-	if q.headstart, err = filepath.Abs(q.headstart); err != nil {
-		return 0, err
-	}
 	store := httptest.NewServer(&whole{s3: gofakes3.New(s3mem.New(), gofakes3.WithTimeSkewLimit(0)).Server()})
 	defer store.Close()
 	req, _ := http.NewRequest(http.MethodPut, store.URL+"/"+bucket, nil) // a good URL
