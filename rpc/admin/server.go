@@ -88,8 +88,8 @@ func newServer(health *Health, tokens *Tokens, log *slog.Logger) *server {
 
 // newHTTP returns a server whose connections have to be a framing.Conn.
 func newHTTP(h fasthttp.RequestHandler, log *slog.Logger) *fasthttp.Server {
-	return &fasthttp.Server{
-		Handler: h, ExpectHandler: expect, ErrorHandler: broken, Logger: quiet{log},
+	server := &fasthttp.Server{
+		Handler: h, ErrorHandler: broken, Logger: quiet{log},
 		// One byte more than framing lets through: it is the one to say no.
 		MaxRequestBodySize: maxBodyBytes, ReadBufferSize: maxHeaderBytes + 1,
 		ReadTimeout: readTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout,
@@ -98,6 +98,8 @@ func newHTTP(h fasthttp.RequestHandler, log *slog.Logger) *fasthttp.Server {
 		// A form with files would go to the disk before anybody asks for it.
 		DisablePreParseMultipartForm: true,
 	}
+	framing.GiveTime(server)
+	return server
 }
 
 // Serve answers on ln until Shutdown, which may have come before.
@@ -147,22 +149,9 @@ func (s *server) readyz(ctx *fasthttp.RequestCtx) {
 	ctx.SetBodyString("ok\n")
 }
 
-// giveTime gives a client its time for words that fasthttp sends without a deadline
-// of their own: the one of the answer before may be long past.
-func giveTime(ctx *fasthttp.RequestCtx) {
-	_ = ctx.Conn().SetWriteDeadline(time.Now().Add(writeTimeout)) // fails only on a closed connection
-}
-
-// expect asks for a body.
-func expect(ctx *fasthttp.RequestCtx) int {
-	giveTime(ctx)
-	return fasthttp.StatusContinue
-}
-
 // broken answers a request that could not be read. The connection is closed
 // behind the answer.
 func broken(ctx *fasthttp.RequestCtx, err error) {
-	giveTime(ctx)
 	var slow net.Error
 	wrong := framing.Refused(ctx.Conn())
 	switch {

@@ -31,6 +31,28 @@ type Server struct {
 	}
 }
 
+// GiveTime gives clients WriteTimeout for what h says outside its handler's answers:
+// 100 Continue, and that a request can't be read. h itself sets no deadline for
+// these, and that of the answer before may be long past. Without an ExpectHandler
+// every body is asked for.
+func GiveTime(h *fasthttp.Server) {
+	give := func(ctx *fasthttp.RequestCtx) {
+		_ = ctx.Conn().SetWriteDeadline(time.Now().Add(h.WriteTimeout)) // fails only on a closed connection
+	}
+	expect, broken := h.ExpectHandler, h.ErrorHandler
+	h.ExpectHandler = func(ctx *fasthttp.RequestCtx) int {
+		give(ctx)
+		if expect == nil {
+			return fasthttp.StatusContinue
+		}
+		return expect(ctx)
+	}
+	h.ErrorHandler = func(ctx *fasthttp.RequestCtx, err error) {
+		give(ctx)
+		broken(ctx, err)
+	}
+}
+
 // Serve answers on ln until Shutdown, which may have come before.
 func (s *Server) Serve(ln net.Listener) error {
 	l := &listener{Listener: ln, server: s}

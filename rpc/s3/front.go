@@ -152,9 +152,8 @@ func New(o Options) (*Front, error) {
 		ReadTimeout: readTimeout, WriteTimeout: o.BlockTimeout, IdleTimeout: idleTimeout,
 		Concurrency: maxConns, NoDefaultServerHeader: true, NoDefaultContentType: true,
 		CloseOnShutdown: true, SecureErrorLogMessage: true, DisablePreParseMultipartForm: true,
-		// S3 clients match names of headers as they were sent.
-		DisableHeaderNamesNormalizing: false,
 	}
+	framing.GiveTime(f.framed.HTTP)
 	return f, nil
 }
 
@@ -167,7 +166,6 @@ func (f *Front) Shutdown(ctx context.Context) error { return f.framed.Shutdown(c
 // broken answers a request that could not be read. The connection is closed
 // behind the answer.
 func (f *Front) broken(ctx *fasthttp.RequestCtx, err error) {
-	f.giveTime(ctx)
 	var slow net.Error
 	var wrong *framing.Error
 	if c, ok := ctx.Conn().(*conn); ok {
@@ -184,12 +182,6 @@ func (f *Front) broken(ctx *fasthttp.RequestCtx, err error) {
 	}
 	f.fail(ctx, &request{}, e)
 	ctx.SetConnectionClose()
-}
-
-// giveTime gives a client its time for words that fasthttp sends without a deadline
-// of their own: the one of the answer before may be long past.
-func (f *Front) giveTime(ctx *fasthttp.RequestCtx) {
-	_ = ctx.Conn().SetWriteDeadline(time.Now().Add(f.BlockTimeout)) // fails only on a closed connection
 }
 
 // quiet keeps fasthttp's words on broken connections at the level they deserve.

@@ -265,7 +265,6 @@ func (f *Front) check(ctx *fasthttp.RequestCtx, r *request) *Error {
 // expect answers a client that waits with its body until it is asked for it: who is
 // refused hears so before it has sent gigabytes, and ends the connection.
 func (f *Front) expect(ctx *fasthttp.RequestCtx) int {
-	f.giveTime(ctx)
 	r := &request{}
 	if err := f.check(ctx, r); err != nil {
 		f.count.requests.Add(1)
