@@ -14,12 +14,14 @@ type Conn struct {
 	scan   Scanner
 	failed error
 	alone  bool
-	// turn says who may go on with the connection. Its reader and leave move it, and
-	// whoever is first has it:
+	// turn says who may go on with the connection, and who closes it. Whoever moves it
+	// first has it:
 	//
 	//	serving ◀──────── bytes are there ────────┐
-	//	 │  └──── Read waits for a request's header ──▶ waiting ── leave ──▶ left
-	//	 └──── something wrong is there ──▶ refused
+	//	 │ │ └─── Read waits for a request's header ──▶ waiting ── leave, Close ──▶ left
+	//	 │ └───── something wrong is there ──▶ refused
+	//	 └─────── Hold ──▶ held ── Close ──▶ closing ── Let ──▶ left
+	//	             ◀─ Let ─┘
 	turn atomic.Uint32
 	// server is told of the connection's end; nil where there is none.
 	server *Server
@@ -30,6 +32,8 @@ const (
 	waiting
 	left
 	refused // for good, by its reader
+	held
+	closing
 )
 
 // NewConn returns c behind a Scanner.
@@ -97,15 +101,45 @@ const (
 	lingerBytes = 32 << 20
 )
 
+// Hold keeps the connection open until Let, whoever closes it: for an answer that the
+// HTTP server, which is still waiting for a request, knows nothing of. It reports
+// false when the connection is closed. Only the reader calls it.
+func (c *Conn) Hold() bool { return c.turn.CompareAndSwap(serving, held) }
+
+// Let ends that. It reports false when somebody has wanted to close the connection
+// meanwhile, and does it.
+func (c *Conn) Let() bool {
+	if c.turn.CompareAndSwap(held, serving) {
+		return true
+	}
+	c.turn.Store(left)
+	_ = c.Conn.Close() // whoever asked for it has been answered
+	return false
+}
+
 // Close implements net.Conn. It may come from elsewhere than the reader.
 func (c *Conn) Close() error {
 	if c.server != nil {
 		c.server.forget(c)
 	}
-	if c.turn.Load() == refused {
-		c.linger()
+	for {
+		at := c.turn.Load()
+		to := left
+		switch at {
+		case held, closing:
+			to = closing
+		case refused:
+			c.linger()
+			to = refused
+		}
+		if !c.turn.CompareAndSwap(at, to) {
+			continue
+		}
+		if to == closing {
+			return nil // Let does it
+		}
+		return c.Conn.Close()
 	}
-	return c.Conn.Close()
 }
 
 func (c *Conn) linger() {

@@ -242,3 +242,37 @@ func TestCloseFromElsewhere(t *testing.T) {
 		}
 	}
 }
+
+// closable is a connection that notes that it is closed.
+type closable struct {
+	net.Conn
+	times int
+}
+
+func (c *closable) Close() error { c.times++; return nil }
+
+// TestCloseWaitsForWhoHolds: who closes a connection from outside, as a shutdown
+// does, never cuts what its reader holds it for, and nothing is held behind it.
+func TestCloseWaitsForWhoHolds(t *testing.T) {
+	for _, closes := range []int{0, 1, 2} {
+		s := &closable{}
+		c := NewConn(s, Limits{})
+		if !c.Hold() {
+			t.Fatal("it can't be held")
+		}
+		for range closes {
+			if err := c.Close(); err != nil || s.times > 0 {
+				t.Errorf("closed under who holds it (%v)", err)
+			}
+		}
+		if open := c.Let(); open != (closes == 0) || s.times != min(closes, 1) {
+			t.Errorf("%d times to be closed: open %v, closed %d times", closes, open, s.times)
+		}
+		if err := c.Close(); err != nil || s.times == 0 || c.Hold() {
+			t.Errorf("closed %d times behind its end (%v)", s.times, err)
+		}
+		if _, err := c.Read(make([]byte, 1)); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("read of a closed connection: %v", err)
+		}
+	}
+}

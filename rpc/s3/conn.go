@@ -4,7 +4,6 @@ import (
 	"context"
 	"net"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -24,35 +23,6 @@ type conn struct {
 	// given is when giveTime has set the connection's deadlines, zero when others
 	// have since.
 	given time.Time
-	state atomic.Uint32
-}
-
-// What conn.state says: an answer is under way on the short way; the connection
-// is to be closed, at once or behind that answer.
-const (
-	stateAnswering = 1 << iota
-	stateClosing
-)
-
-// enter begins an answer. It reports false when the connection is closed.
-func (c *conn) enter() bool { return c.state.CompareAndSwap(0, stateAnswering) }
-
-// leave ends it. It reports false when somebody has wanted to close the
-// connection meanwhile, and does that.
-func (c *conn) leave() bool {
-	if c.state.CompareAndSwap(stateAnswering, 0) {
-		return true
-	}
-	_ = c.Conn.Close() // whoever asked for it has been answered
-	return false
-}
-
-// Close implements net.Conn. An answer on the short way is finished first.
-func (c *conn) Close() error {
-	if c.state.Or(stateClosing)&stateAnswering != 0 {
-		return nil
-	}
-	return c.Conn.Close()
 }
 
 // giveTime gives the client its time: BlockTimeout for an answer, idleTimeout for

@@ -48,11 +48,11 @@ func (c *conn) Read(p []byte) (int, error) {
 			return 0, io.EOF // between requests; the server would tell of an error
 		}
 		if err == nil && n <= maxShort && c.Alone() {
-			if !c.enter() {
+			if !c.Hold() {
 				return 0, io.EOF
 			}
 			done, err := c.front.answerShort(c, p[:n])
-			if !c.leave() || err != nil {
+			if !c.Let() || err != nil {
 				return 0, io.EOF // the answer was the last one, or has been cut
 			}
 			if done {

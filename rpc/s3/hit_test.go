@@ -213,44 +213,15 @@ func FuzzShortWay(f *testing.F) {
 type socket struct {
 	net.Conn
 	deadlines int
-	closed    bool
 }
 
 func (s *socket) SetReadDeadline(time.Time) error  { s.deadlines++; return nil }
 func (s *socket) SetWriteDeadline(time.Time) error { return nil }
 func (s *socket) Write(p []byte) (int, error)      { return len(p), nil }
-func (s *socket) Close() error                     { s.closed = true; return nil }
 
 func newSocketConn(f *Front) (*socket, *conn) {
 	s := &socket{}
 	return s, &conn{Conn: framing.NewConn(s, framing.Limits{}), raw: s, front: f}
-}
-
-// TestCloseWaitsForTheAnswer: who closes a connection from outside, as a shutdown
-// does, never cuts an answer on the short way, and none begins behind it.
-func TestCloseWaitsForTheAnswer(t *testing.T) {
-	s, c := newSocketConn(&Front{})
-	if !c.enter() {
-		t.Fatal("no way in")
-	}
-	must(t, c.Close())
-	if s.closed {
-		t.Error("closed in the middle of an answer")
-	}
-	if c.leave() || !s.closed {
-		t.Error("not closed behind the answer")
-	}
-	if c.enter() {
-		t.Error("an answer on a closed connection")
-	}
-	s, c = newSocketConn(&Front{})
-	if !c.enter() || !c.leave() || s.closed {
-		t.Error("closed by nobody")
-	}
-	must(t, c.Close())
-	if !s.closed || c.enter() {
-		t.Error("idle and not closed")
-	}
 }
 
 // TestDeadlinesHoldWithoutBeingSetEachTime: a client has never less than its time,
